@@ -67,7 +67,6 @@ from syncer.ports.localvalues import Hints, Observation
 from syncer.ports.remote import Changes, KeySign, Listing, RefusedName, Remote
 from syncer.ports.state import State
 from syncer.remote.parallel import for_each, one_error
-from syncer.remote.source import RemoteSource
 
 _LOOKS_AT_ONCE: Final = 16
 
@@ -365,8 +364,8 @@ class Cycle:
         pusher = RemoteWorker(self._remote, self._local, outcome, files, step, unseen, look.moved.subtrees)
         if self._ahead is not None:
             pusher.sent = self._ahead.sent
-        server = RemoteSource(self._remote)
-        blocks = Blocks([self._local.own_blocks(files.holders), *self._options.sources, server])
+        blocks = Blocks([self._local.own_blocks(files.holders), *self._options.sources, self._remote.source])
+        received = self._remote.counters.blocks_received
         recent = self._options.recent
         puller = LocalWorker(self._remote, self._local, outcome, files, step, unseen, PullFetcher(blocks, recent, step))
         if recent is not None:
@@ -391,7 +390,7 @@ class Cycle:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
             # user's change to the next cycle. A cancelled run only loses the last group, which it finds again.
             self.report.sources = blocks.stats
-            self.report.blocks_read = server.read
+            self.report.blocks_read = self._remote.counters.blocks_received - received
             await recorder.flush()
             self._versions = recorder.versions
             await unseen.flush()

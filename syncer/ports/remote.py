@@ -14,25 +14,20 @@ Rules that every implementation keeps (the contract suite in tests/contract chec
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import msgspec
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.ids import BlockId
 from syncer.core.model import Ages, Position, RelPath, RemoteStat, RemoteTag
 from syncer.core.partial.listing_diff import Known
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import SubtreeMove
 from syncer.errors import SyncerError
-from syncer.ports.blocks import VersionRef
+from syncer.ports.blocks import BlockSource, VersionRef
 from syncer.ports.orders import Writes
-
-Deliver = Callable[[int, BlockId, bytes], Awaitable[None]]
-"""Takes one verified block: its index in the file, its id, its canonical bytes. Awaited before more is fetched, so a
-slow receiver slows the transfer down and memory stays bounded. May be called by several tasks at once, in any order."""
 
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
@@ -215,6 +210,21 @@ class KeySign(msgspec.Struct, frozen=True, kw_only=True):
     gone: bool = False
 
 
+class Secret(msgspec.Struct, frozen=True, kw_only=True):
+    """A small object.
+
+    Attributes:
+        tag: Its version.
+        raw: Its bytes, verified; None: it is no file, of another size than was asked for, or damaged.
+    """
+
+    tag: RemoteTag
+    raw: bytes | None
+
+    def __repr__(self) -> str:
+        return f"Secret(tag={self.tag!r})"
+
+
 class Remote(Writes, Protocol):
     """One container of a remote, as the engine sees it. Safe for many tasks at once.
 
@@ -222,10 +232,16 @@ class Remote(Writes, Protocol):
     answer makes no sense), AuthError (12), NotFoundError (10; the container is gone), NoSpaceError (17; its
     disk is full) and OverQuotaError (17, or 3 for one of many; this is too large),
     UnsafeNameError (3; a path the remote can't hold). Object-level ones are named below.
+
+    Attributes:
+        counters: What was done so far.
+        ages: Which of two versions or moments is the later one.
+        source: The only way to contents: blocks of versions, for any number of boards.
     """
 
     counters: Counters
     ages: Ages
+    source: BlockSource
 
     async def open(self, *, create: bool = False) -> RemoteInfo:
         """What the container is. Remembered after the first call.
@@ -293,8 +309,13 @@ class Remote(Writes, Protocol):
         """
         ...
 
-    async def head(self, path: RelPath) -> RemoteStat | None:
-        """The current state of one object, metadata and symlink target included; None when there is none."""
+    async def secret(self, path: RelPath, most_bytes: int) -> Secret | None:
+        """What shares have beside their files: a small object as it is now, read as a whole; None when there is none.
+
+        Args:
+            path: Where.
+            most_bytes: What is longer, or than a block, is not read.
+        """
         ...
 
     async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
@@ -306,49 +327,6 @@ class Remote(Writes, Protocol):
         Returns:
             One for each; ConflictOnRemoteError: that version is no longer readable; CorruptionError: what the server
             sent does not have the tag's hash or size.
-        """
-        ...
-
-    async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
-        """One block of that version, verified, canonical. See `read_blocks`."""
-        ...
-
-    async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
-        """Contents of at most one block each, by one request, if the server can that. Not compared with their ids.
-
-        Args:
-            versions: Objects, each as from the listing; at most `bulk_read.MAX_OBJECTS` of together at most
-                `bulk_read.MAX_CONTENT_BYTES`.
-
-        Returns:
-            None for those that are to be asked for alone.
-        """
-        ...
-
-    async def read_blocks(
-        self,
-        path: RelPath,
-        tag: RemoteTag,
-        blocks: BlockList,
-        indexes: Sequence[int],
-        deliver: Deliver,
-        *,
-        verify: bool = True,
-    ) -> None:
-        """Fetch blocks of that version, adjacent ones by one request, several requests at once; verify each.
-
-        Args:
-            path: The object.
-            tag: The version, as from the listing.
-            blocks: What `block_lists` returned for it.
-            indexes: Which blocks, distinct, in any order. Holes are delivered without a request.
-            deliver: Called once per index.
-            verify: False: the caller compares them with their ids. They are delivered as they came.
-
-        Raises:
-            ConflictOnRemoteError: That version is no longer readable.
-            CorruptionError: The server keeps sending bytes that don't have the block's id.
-            CutObjectError: And that is so because the object was cut. To find that out takes a write, perhaps.
         """
         ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -20,21 +21,22 @@ from syncer.core.paths import LAN_KEY, is_hidden, is_reserved, rel_path
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.core.subtrees import SubtreeMove
 from syncer.errors import SyncerError, UnsafeNameError
-from syncer.ports.blocks import VersionRef
+from syncer.ports.blocks import BlockSource, VersionRef
 from syncer.ports.orders import Done, Move, MoveTree, Order, Reader, Store, Stored
 from syncer.ports.remote import (
     Changes,
     Counters,
-    Deliver,
     KnownList,
     Listing,
     RefusedName,
     Remote,
     RemoteInfo,
+    Secret,
 )
 from syncer.remote.http.retry import RetryPolicy
 from syncer.remote.http.transport import HttpSettings
 from syncer.remote.pithos.client import open_pithos
+from syncer.remote.source import Reads, RemoteSource
 from syncer.remote.url import parse_url
 
 
@@ -80,14 +82,19 @@ class _Names:
         return name.removeprefix(self.below.decode())
 
 
+class Readable(Remote, Reads, Protocol):
+    """A client of a container."""
+
+
 class PrefixClient:
     """`Remote` of the folder `prefix` of another one's container."""
 
-    def __init__(self, inner: Remote, prefix: RelPath) -> None:
+    def __init__(self, inner: Readable, prefix: RelPath) -> None:
         self._inner = inner
         self._names = _Names(prefix)
         self.ages: Ages = inner.ages
         self.counters: Counters = inner.counters
+        self.source: BlockSource = RemoteSource(inner, self._names.out)
 
     # --- the container
 
@@ -170,36 +177,14 @@ class PrefixClient:
             for stat, full in zip(stats, found, strict=True)
         ]
 
-    async def head(self, path: RelPath) -> RemoteStat | None:
+    async def secret(self, path: RelPath, most_bytes: int) -> Secret | None:
         """See Remote."""
-        found = await self._inner.head(self._names.out(path))
-        return None if found is None else replace(found, path=path)
+        return await self._inner.secret(self._names.out(path), most_bytes)
 
     async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
         """See Remote."""
         outside = [(replace(version, path=self._names.out(version.path)), known) for version, known in asks]
         return await self._inner.block_lists(outside)
-
-    async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
-        """See Remote."""
-        return await self._inner.read_block(self._names.out(path), tag, blocks, index)
-
-    async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
-        """See Remote."""
-        return await self._inner.read_small([(self._names.out(path), tag) for path, tag in versions])
-
-    async def read_blocks(
-        self,
-        path: RelPath,
-        tag: RemoteTag,
-        blocks: BlockList,
-        indexes: Sequence[int],
-        deliver: Deliver,
-        *,
-        verify: bool = True,
-    ) -> None:
-        """See Remote."""
-        await self._inner.read_blocks(self._names.out(path), tag, blocks, indexes, deliver, verify=verify)
 
     # --- writing
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
@@ -31,8 +32,10 @@ from syncer.protocol.pithos import headers
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
 from syncer.remote.pithos.client import PithosClient, open_pithos
+from syncer.remote.pithos.replies import stat_of
+from syncer.remote.pithos.requests import object_name
 from syncer.remote.prefix import PrefixClient
-from syncer.remote.source import RemoteSource
+from syncer.remote.source import Reads
 from syncer.remote.url import parse_url
 from tests.contract.writing import Made, New, Shelf, made_of, make_all, store_order
 from tests.fakes.memory import MemoryClient, MemoryContainer
@@ -68,7 +71,7 @@ class MemoryRemote:
     def new_container(self) -> None:
         self.container = MemoryContainer(block_size=BLOCK, exists=False)
 
-    def client(self) -> Remote:
+    def client(self) -> MemoryClient:
         return MemoryClient(self.container)
 
 
@@ -87,7 +90,7 @@ class CommittingRemote:
 class FolderRemote:
     """A folder of another one's container, with something beside it."""
 
-    def __init__(self, inner: Subject) -> None:
+    def __init__(self, inner: MemoryRemote | FakeRemote | ServeRemote) -> None:
         self.inner = inner
         self.name = inner.name
 
@@ -98,7 +101,7 @@ class FolderRemote:
         return PrefixClient(self.inner.client(), path("some/földer"))
 
 
-def with_folders(**remotes: Subject) -> dict[str, Subject]:
+def with_folders(**remotes: MemoryRemote | FakeRemote | ServeRemote) -> dict[str, Subject]:
     """The remotes, and a folder of each."""
     return {**remotes, **{f"{name}-folder": FolderRemote(remote) for name, remote in remotes.items()}}
 
@@ -314,20 +317,36 @@ async def store(client: Remote, where: str, data: bytes, replace: RemoteStat | N
 async def fetch(client: Remote, stat: RemoteStat) -> bytes:
     """Download one version the way the engine does."""
     blocks = await list_of(client, stat)
+    found = await fetch_blocks(client, stat, blocks, range(len(blocks)))
+    size = blocks.size_bytes
+    return b"".join(data.ljust(block_length(at, size, blocks.block_size), b"\0") for at, data in found.items())
+
+
+async def fetch_blocks(client: Remote, stat: RemoteStat, blocks: BlockList, indexes: Sequence[int]) -> dict[int, bytes]:
+    """Some blocks of one version, canonical."""
     found: dict[BlockId, bytes] = {ZERO_BLOCK: b""}
 
     async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
         found.update(got)
 
-    board = Blocks([RemoteSource(client)])
+    board = Blocks([client.source])
     version = VersionRef(path=stat.path, tag=stat.tag, content=content_of(blocks))
     async with serving(board):
-        lacking = [at for at, block in enumerate(blocks) if block != ZERO_BLOCK]
+        lacking = [at for at in indexes if blocks[at] != ZERO_BLOCK]
         for error in (await fetch_files(board, [(version, blocks)], {0: lacking}, receive)).values():
             raise error
-    size = blocks.size_bytes
-    whole = (found[block].ljust(block_length(at, size, blocks.block_size), b"\0") for at, block in enumerate(blocks))
-    return b"".join(whole)
+    return {at: found[blocks[at]] for at in indexes}
+
+
+async def read_block(client: Reads, stat: RemoteStat, blocks: BlockList, index: int) -> bytes:
+    """One block, by what a client does for its source."""
+    found: list[bytes] = []
+
+    async def keep(_index: int, _id: BlockId, data: bytes) -> None:
+        found.append(data)
+
+    await client.read_blocks(stat.path, stat.tag, blocks, [index], keep)
+    return found[0]
 
 
 async def blocks_of(client: Remote, where: RelPath, tag: RemoteTag, known: KnownList | None = None) -> BlockList:
@@ -352,8 +371,21 @@ async def resolved(client: Remote, stat: RemoteStat) -> RemoteStat:
     return found
 
 
+async def head(client: Remote, where: RelPath) -> RemoteStat | None:
+    """An object as it is now, asked for alone: a listing of a plain Pithos may write."""
+    if isinstance(client, PrefixClient):
+        inside = await head(client._inner, client._names.out(where))
+        return None if inside is None else replace(inside, path=where)
+    if isinstance(client, MemoryClient):
+        version = client.container.objects.get(where)
+        return None if version is None else client.container.stat(where, version)
+    assert isinstance(client, PithosClient)
+    found = await client._session.current(object_name(where))
+    return None if found is None else await resolved(client, stat_of(where, found.state))
+
+
 async def must_head(client: Remote, where: str) -> RemoteStat:
-    found = await client.head(path(where))
+    found = await head(client, path(where))
     assert found is not None
     return found
 

@@ -21,7 +21,6 @@ from syncer.ports.blocks import VersionRef
 from syncer.ports.remote import Remote
 from syncer.remote.http.transport import Reply, Request, Transport
 from syncer.remote.pithos.client import PithosClient
-from syncer.remote.source import RemoteSource
 from tests.contract.remotes import (
     META,
     ServeRemote,
@@ -51,7 +50,7 @@ async def read_all(client: Remote, stats: Sequence[RemoteStat]) -> dict[bytes, b
     async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
         found.update((names[block], data) for block, data in got)
 
-    board = Blocks([RemoteSource(client)])
+    board = Blocks([client.source])
     async with serving(board):
         for error in (await fetch_files(board, files, dict.fromkeys(range(len(files)), (0,)), receive)).values():
             raise error

@@ -29,6 +29,8 @@ from tests.contract.remotes import (
     Subject,
     content,
     fetch,
+    fetch_blocks,
+    head,
     list_of,
     must_head,
     path,
@@ -173,7 +175,7 @@ def test_uuid_stays_through_updates_and_moves(remote: Subject) -> None:
         assert client.counters.since(before).blocks_sent == 0
         assert first.tag.uuid == second.tag.uuid == third.tag.uuid != ""
         assert first.tag.version < second.tag.version < third.tag.version
-        assert await client.head(path("a/file")) is None
+        assert await head(client, path("a/file")) is None
         moved = await must_head(client, "b/other")
         assert moved.tag == third.tag
         assert moved.meta == META
@@ -211,7 +213,7 @@ def test_a_stale_expectation_changes_nothing(remote: Subject) -> None:
         with pytest.raises(ConflictOnRemoteError):
             await delete(client, path("file"), stale.tag)
         assert await must_head(client, "file") == current
-        assert await client.head(path("elsewhere")) is None
+        assert await head(client, path("elsewhere")) is None
 
     run(remote, scenario)
 
@@ -237,7 +239,7 @@ def test_deleting_twice_is_fine_and_a_new_life_has_a_new_uuid(remote: Subject) -
         first = await store(client, "file", b"data")
         await delete(client, path("file"), first.tag)
         await delete(client, path("file"), first.tag)
-        assert await client.head(path("file")) is None
+        assert await head(client, path("file")) is None
         second = await store(client, "file", b"data")
         assert second.tag.uuid != first.tag.uuid
         assert second.foreign == ()
@@ -329,7 +331,7 @@ def test_the_listing_is_complete_sorted_and_resolvable(remote: Subject) -> None:
         assert [stat.path for stat in listing.objects] == sorted(name.encode() for name in names)
         assert listing.refused == []
         for stat in listing.objects:
-            assert await resolved(client, stat) == await client.head(stat.path)
+            assert await resolved(client, stat) == await head(client, stat.path)
         assert listing.info == await client.open()
 
     run(remote, scenario)
@@ -363,7 +365,7 @@ def test_names_that_the_remote_can_not_hold_are_refused_before_any_request(remot
         with pytest.raises(UnsafeNameError):
             await move(client, where, bad, made.tag)
         with pytest.raises(UnsafeNameError):
-            await client.head(bad)
+            await client.secret(bad, 1)
         assert client.counters.since(before).requests == 0
 
     run(remote, scenario)
@@ -536,7 +538,7 @@ def test_a_file_that_changes_while_it_is_sent_does_not_become_visible(remote: Su
         held = InMemory(blocks, {0: parts[0], 1: b"changed"})
         with pytest.raises(LocalChangedError):
             await write_one(client, Store(path=path("file"), kind=Kind.FILE, meta=META, content=held.content), held)
-        assert await client.head(path("file")) is None
+        assert await head(client, path("file")) is None
 
     run(remote, scenario)
 
@@ -547,13 +549,9 @@ def test_single_blocks_are_read_by_index(remote: Subject) -> None:
         await store(client, "file", data)
         stat = await must_head(client, "file")
         blocks = await list_of(client, stat)
-        assert await client.read_block(stat.path, stat.tag, blocks, 10) == data[10 * BLOCK :].rstrip(b"\0")
-        seen: dict[int, bytes] = {}
-
-        async def keep(index: int, _block_id: bytes, piece: bytes) -> None:
-            seen[index] = piece
-
-        await client.read_blocks(stat.path, stat.tag, blocks, [9, 2, 4, 3], keep)
+        seen = await fetch_blocks(client, stat, blocks, [10])
+        assert seen == {10: data[10 * BLOCK :].rstrip(b"\0")}
+        seen = await fetch_blocks(client, stat, blocks, [9, 2, 4, 3])
         assert seen == {at: data[at * BLOCK : (at + 1) * BLOCK].rstrip(b"\0") for at in (2, 3, 4, 9)}
 
     run(remote, scenario)
@@ -565,14 +563,9 @@ def test_separated_blocks_are_read_by_one_request(remote: Subject) -> None:
         await store(client, "file", data)
         stat = await must_head(client, "file")
         blocks = await list_of(client, stat)
-        seen: dict[int, bytes] = {}
-
-        async def keep(index: int, _block_id: bytes, piece: bytes) -> None:
-            seen[index] = piece
-
         before = client.counters.snapshot()
         wanted = [*range(0, 39, 2), 40]
-        await client.read_blocks(stat.path, stat.tag, blocks, wanted, keep)
+        seen = await fetch_blocks(client, stat, blocks, wanted)
         if remote.name != "memory":
             assert client.counters.since(before).requests == 1
         assert seen == {at: data[at * BLOCK : (at + 1) * BLOCK].rstrip(b"\0") for at in wanted}

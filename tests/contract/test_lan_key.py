@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag
+from syncer.core.model import Kind, RelPath
 from syncer.core.partial.listing_diff import Known
 from syncer.core.paths import LAN_KEY, PRIVATE
 from syncer.engine.share.lankey import LanKeyKeeper
@@ -21,6 +21,7 @@ from tests.contract.remotes import (
     BLOCK,
     META,
     Subject,
+    head,
     path,
     run,
 )
@@ -92,7 +93,7 @@ def test_the_first_key_has_a_directory_object_above_it_which_nobody_is_told_of(r
     async def scenario(client: Remote) -> None:
         one, listing = Device(tmp_path), await client.list_objects()
         written = await one.keeper.attend(client, sign_of(listing))
-        folder, key = await client.head(FOLDER), await client.head(NAME)
+        folder, key = await head(client, FOLDER), await head(client, NAME)
         assert folder is not None
         assert key is not None
         assert folder.kind is Kind.DIRECTORY
@@ -104,7 +105,7 @@ def test_the_first_key_has_a_directory_object_above_it_which_nobody_is_told_of(r
         assert found is not None
         assert (found.objects, found.deleted, found.refused) == ([], [], [])
         await one.keeper.rotate(client)
-        assert await client.head(FOLDER) == folder
+        assert await head(client, FOLDER) == folder
 
     run(remote, scenario)
 
@@ -115,11 +116,11 @@ def test_a_rotation_makes_the_directory_object_of_a_key_that_has_none(remote: Su
     async def scenario(client: Remote) -> None:
         one = Device(tmp_path)
         await attend(one, client)
-        folder = await client.head(FOLDER)
+        folder = await head(client, FOLDER)
         assert folder is not None
         await delete(client, FOLDER, folder.tag)
         await one.keeper.rotate(client)
-        assert await client.head(FOLDER) is not None
+        assert await head(client, FOLDER) is not None
         assert len(one.keys()) == 2
 
     run(remote, scenario)
@@ -136,7 +137,7 @@ def test_two_that_make_one_at_once_have_the_same(remote: Subject, tmp_path: Path
             await attend(device, client)
         assert len(one.keys()) == 1
         assert one.keys() == two.keys()
-        assert await client.head(FOLDER) is not None
+        assert await head(client, FOLDER) is not None
 
     run(remote, scenario)
 
@@ -201,14 +202,14 @@ def test_a_key_that_is_gone_turns_the_lan_off_until_somebody_rotates(remote: Sub
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
         await attend(one, client)
         await attend(two, client)
-        stat = await client.head(NAME)
+        stat = await head(client, NAME)
         assert stat is not None
         await delete(client, NAME, stat.tag)
         for device in (one, two):
             await attend(device, client)
             assert device.keys() == []
             assert "gone" in device.off
-        assert await client.head(NAME) is None  # nobody makes one in passing
+        assert await head(client, NAME) is None  # nobody makes one in passing
         await one.keeper.rotate(client)
         await attend(two, client)
         assert len(one.keys()) == 1
@@ -222,11 +223,11 @@ def test_a_key_that_was_put_back_turns_the_lan_off(remote: Subject, tmp_path: Pa
     async def scenario(client: Remote) -> None:
         one = Device(tmp_path)
         await attend(one, client)
-        stat = await client.head(NAME)
+        stat = await head(client, NAME)
         assert stat is not None
         first = sharekey.encode(one.keeper.kept().key)  # type: ignore[arg-type] # there is one
         await one.keeper.rotate(client)
-        stat = await client.head(NAME)
+        stat = await head(client, NAME)
         assert stat is not None
         await put_small(client, NAME, Kind.FILE, first, META, stat.tag)
         await attend(one, client)
@@ -331,7 +332,7 @@ def test_a_key_that_may_not_be_read_turns_the_lan_off(tmp_path: Path) -> None:
     async def main() -> None:
         container, one = MemoryContainer(), Device(tmp_path)
         await attend(Device(tmp_path, "two"), MemoryClient(container))
-        await attend(one, Refusing(container, "read_block"))
+        await attend(one, Refusing(container, "secret"))
         assert one.keys() == []
         assert one.off
 
@@ -395,9 +396,8 @@ def test_a_passphrase_needs_no_object(cheap: None, tmp_path: Path) -> None:
 def test_a_version_that_is_no_file_turns_the_lan_off(tmp_path: Path) -> None:
     async def main() -> None:
         one, client = Device(tmp_path), MemoryClient(MemoryContainer())
-        tag = RemoteTag(uuid="u", version=1, etag="00" * 32, size_bytes=100)
-        folder = RemoteStat(path=RelPath(LAN_KEY), kind=Kind.DIRECTORY, meta=None, tag=tag)
-        await one.keeper.attend(client, KeySign(stat=folder))
+        await put_small(client, NAME, Kind.SYMLINK, b"x" * 100, META, None)
+        await attend(one, client)
         assert one.keys() == []
         assert one.off
 
@@ -448,7 +448,7 @@ def test_who_forgets_a_passphrase_takes_the_servers_key_again_but_no_older_one(c
         await one.keeper.attend(client, KeySign())  # nothing changed on the server: it asks
         assert one.keys() == newest
         one.keeper.use_passphrase("correct horse", "anna", "docs", "")
-        stat = await client.head(NAME)
+        stat = await head(client, NAME)
         assert stat is not None
         await put_small(client, NAME, Kind.FILE, first, META, stat.tag)
         one.keeper.forget_passphrase()

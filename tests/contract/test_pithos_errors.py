@@ -20,7 +20,15 @@ from syncer.errors import (
 from syncer.remote.http.retry import RetryPolicy
 from syncer.remote.http.transport import BadReplyError, HttpSettings, UntrustedError
 from syncer.remote.pithos.client import PithosClient, open_pithos
-from tests.contract.remotes import BLOCK, QUICK, FakeRemote, path, play, store
+from tests.contract.remotes import (
+    BLOCK,
+    QUICK,
+    FakeRemote,
+    head,
+    path,
+    play,
+    store,
+)
 from tests.fakes.pithos import FakePithos, Fault, FaultKind
 
 TLS = Path(__file__).parents[1] / "fakes" / "tls"
@@ -53,7 +61,7 @@ def test_a_status_becomes_its_error_with_the_server_named(
             await store(client, "file", b"data")
         assert caught.value.exit_code == exit_code
         synnefo.server.clear_faults()
-        assert await client.head(path("file")) is None
+        assert await head(client, path("file")) is None
 
     play(synnefo, scenario)
 

@@ -29,6 +29,7 @@ from tests.contract.remotes import (
     must_head,
     path,
     play,
+    read_block,
     resolved,
     store,
     write,
@@ -56,7 +57,7 @@ def test_an_update_that_slipped_in_is_reported_and_readable(synnefo: FakeRemote,
         (foreign,) = done.foreign
         assert (foreign.path, foreign.kind) == (b"file", Kind.FILE)
         blocks = await list_of(client, foreign)
-        assert await client.read_block(foreign.path, foreign.tag, blocks, 0) == b"theirs"
+        assert await read_block(client, foreign, blocks, 0) == b"theirs"
         assert await fetch(client, await must_head(client, "file")) == mine
 
     play(synnefo, scenario)
@@ -201,7 +202,7 @@ def test_a_target_that_appeared_during_a_move_is_reported(synnefo: FakeRemote) -
         done = await move(client, path("file"), path("target"), made.tag)
         (foreign,) = done.foreign
         blocks = await list_of(client, foreign)
-        assert await client.read_block(foreign.path, foreign.tag, blocks, 0) == b"theirs"
+        assert await read_block(client, foreign, blocks, 0) == b"theirs"
         assert await fetch(client, await must_head(client, "target")) == b"moving"
 
     play(synnefo, scenario)
@@ -350,8 +351,8 @@ def test_a_reply_that_is_longer_than_asked_for_is_not_read_to_its_end(synnefo: F
         blocks = await list_of(client, stat)
         synnefo.server.inject(Fault(FaultKind.WHOLE_OBJECT, method="GET"))
         with pytest.raises(BadReplyError, match="longer than 4096 bytes"):
-            await client.read_block(stat.path, stat.tag, blocks, 3)
-        assert await client.read_block(stat.path, stat.tag, blocks, 3)
+            await read_block(client, stat, blocks, 3)
+        assert await read_block(client, stat, blocks, 3)
 
     play(synnefo, scenario)
 
@@ -401,7 +402,7 @@ def test_content_is_read_at_its_version_while_others_replace_it(synnefo: FakeRem
         stat = await must_head(client, "file")
         blocks = await list_of(client, stat)
         write(synnefo, "file", content(2, 3 * BLOCK))
-        assert await client.read_block(stat.path, stat.tag, blocks, 1) == data[BLOCK : 2 * BLOCK].rstrip(b"\0")
+        assert await read_block(client, stat, blocks, 1) == data[BLOCK : 2 * BLOCK].rstrip(b"\0")
 
     play(synnefo, scenario)
 
@@ -415,7 +416,7 @@ def test_a_version_that_is_gone_is_a_conflict(synnefo: FakeRemote) -> None:
         with pytest.raises(ConflictOnRemoteError):
             await list_of(client, stat)
         with pytest.raises(ConflictOnRemoteError):
-            await client.read_block(stat.path, stat.tag, blocks, 0)
+            await read_block(client, stat, blocks, 0)
 
     play(synnefo, scenario)
 

@@ -95,7 +95,7 @@ def test_no_name_leads_out_of_the_folder(remote: Subject, name: bytes) -> None:
         with pytest.raises(UnsafeNameError):
             await put_small(inside, type(path("x"))(name), Kind.FILE, b"", META, None)
         with pytest.raises(UnsafeNameError):
-            await inside.head(type(path("x"))(name))
+            await inside.secret(type(path("x"))(name), 1)
         assert client.counters.since(before).requests == 0
         await inside.close()
 

@@ -18,7 +18,6 @@ from syncer.ports.blocks import Place, Priority, VersionRef, Want
 from syncer.ports.localvalues import content_of
 from syncer.ports.remote import Remote
 from syncer.remote.pithos.client import PithosClient
-from syncer.remote.source import RemoteSource
 from tests.contract.remotes import (
     BLOCK,
     Loss,
@@ -56,7 +55,7 @@ async def fetched(client: Remote, wants: Sequence[Want]) -> tuple[dict[BlockId, 
     async def receive(got: Sequence[tuple[BlockId, bytes]]) -> None:
         found.update(got)
 
-    board = Blocks([RemoteSource(client)])
+    board = Blocks([client.source])
     async with serving(board):
         return found, await board.fetch(wants, receive, priority=Priority.SMALL)
 

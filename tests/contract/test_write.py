@@ -21,6 +21,7 @@ from tests.contract.remotes import (
     anew,
     content,
     fetch,
+    head,
     must_head,
     path,
     run,
@@ -126,7 +127,7 @@ def test_who_fails_to_send_a_shared_block_leaves_it_to_others(remote: Subject) -
         outcomes = await write_list(client, orders, Fickle([bad, good], InMemory.of(bad, BLOCK)))
         assert isinstance(outcomes[0], LocalChangedError)
         assert isinstance(outcomes[1], Stored)
-        assert await client.head(path("bad")) is None
+        assert await head(client, path("bad")) is None
         assert block_id(await fetch(client, await must_head(client, "good"))) == block_id(good)
 
     run(remote, scenario)

@@ -27,15 +27,15 @@ from syncer.core.subtrees import SubtreeMove, guard_of, version_of
 from syncer.core.xattrs import settled
 from syncer.errors import ONE_NODE, ConflictOnRemoteError, NotFoundError, RemoteUnavailableError, SyncerError
 from syncer.ports import orders as port
-from syncer.ports.blocks import VersionRef
+from syncer.ports.blocks import BlockSource, VersionRef
 from syncer.ports.remote import (
     Changes,
     Counters,
-    Deliver,
     KnownList,
     Listing,
     RefusedName,
     RemoteInfo,
+    Secret,
 )
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
 from syncer.protocol.pithos.names import name_from_path
@@ -44,6 +44,7 @@ from syncer.remote.pithos.conditions import describe, require
 from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.polling import ServerChanges
 from syncer.remote.serials import SERIALS, Cursor
+from syncer.remote.source import Deliver, RemoteSource
 
 Hook = Callable[[str, RelPath], Awaitable[None]]
 """Called with what is done, a method's or an order's name, and its path (b"" for the container's). May wait, change the
@@ -226,6 +227,7 @@ class MemoryClient(ServerChanges):
         self._begun = 0  # the serial that the draft was made of
         self.counters = Counters()
         self.ages: Ages = SERIALS
+        self.source: BlockSource = RemoteSource(self)
         self.before = before
         self.after = after
         self._sending = trio.Lock()
@@ -328,13 +330,16 @@ class MemoryClient(ServerChanges):
 
         return await outcomes(stats, work, 8)
 
-    async def head(self, path: RelPath) -> RemoteStat | None:
+    async def secret(self, path: RelPath, most_bytes: int) -> Secret | None:
         """See Remote."""
-        await self._enter("head", path)
+        await self._enter("secret", path)
         self._info()
         found = self.container.objects.get(path)
-        await self.after("head", path)
-        return None if found is None else self.container.stat(path, found)
+        await self.after("secret", path)
+        if found is None:
+            return None
+        fits = found.kind is Kind.FILE and 0 < found.blocks.size_bytes <= most_bytes
+        return Secret(tag=found.tag, raw=self.container.content(found) if fits else None)
 
     async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
         """See Remote."""
@@ -348,8 +353,7 @@ class MemoryClient(ServerChanges):
 
         return await outcomes(asks, work, 1)
 
-    async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
-        """See Remote."""
+    async def _read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
         await self._enter("read_block", path)
         found = self._pinned(path, tag)
         assert found.blocks == blocks
@@ -360,7 +364,7 @@ class MemoryClient(ServerChanges):
         return data
 
     async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
-        """See Remote."""
+        """See Reads."""
         return [None] * len(versions)
 
     async def read_blocks(
@@ -373,12 +377,12 @@ class MemoryClient(ServerChanges):
         *,
         verify: bool = True,
     ) -> None:
-        """See Remote."""
+        """See Reads."""
         for index in indexes:
             if blocks[index] == ZERO_BLOCK:
                 await deliver(index, ZERO_BLOCK, b"")
                 continue
-            data = await self.read_block(path, tag, blocks, index)
+            data = await self._read_block(path, tag, blocks, index)
             await deliver(index, blocks[index], data)
 
     async def write(self, orders: Sequence[port.Order], reader: port.Reader, done: port.Done) -> None:

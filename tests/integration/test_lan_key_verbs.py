@@ -12,9 +12,10 @@ import trio
 
 from syncer.cli.registry.roots import Registry
 from syncer.cli.session.opening import key_keeper
-from syncer.core.model import Kind, RelPath, RemoteStat
+from syncer.core.model import Kind, RelPath
 from syncer.core.paths import LAN_KEY
-from syncer.ports.remote import Remote
+from syncer.peer.sharekey import MAX_OBJECT_BYTES
+from syncer.ports.remote import Remote, Secret
 from syncer.remote.prefix import open_remote
 from tests.contract.remotes import META
 from tests.contract.writing import delete, put_small
@@ -43,20 +44,20 @@ def found_on_server(sync: Sync) -> bytes:
     return data
 
 
-def on_server(sync: Sync, prefix: str = "", data: bytes | None = None, *, gone: bool = False) -> RemoteStat | None:
+def on_server(sync: Sync, prefix: str = "", data: bytes | None = None, *, gone: bool = False) -> Secret | None:
     """The object; with `data` it is replaced by them first, with `gone` it is deleted."""
     token = sync.token_file.read_text().split()[0]
 
-    async def look() -> RemoteStat | None:
+    async def look() -> Secret | None:
         client: Remote = open_remote(sync.url + prefix, token)
         try:
-            found = await client.head(NAME)
+            found = await client.secret(NAME, MAX_OBJECT_BYTES)
             if gone:
                 assert found is not None
                 await delete(client, NAME, found.tag)
             if data is not None:
                 await put_small(client, NAME, Kind.FILE, data, META, found.tag if found else None)
-            return await client.head(NAME)
+            return await client.secret(NAME, MAX_OBJECT_BYTES)
         finally:
             await client.close()
 

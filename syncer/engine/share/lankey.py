@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from blockfs.blocks.blocklist import BlockList
 from blockfs.errors import BlockfsError
-from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag, meta_of
+from syncer.core.model import Kind, RelPath, RemoteTag, meta_of
 from syncer.core.paths import LAN_KEY, PRIVATE
 from syncer.errors import (
     ConflictOnRemoteError,
-    CorruptionError,
     ForbiddenError,
     FormatTooNewError,
     NoSpaceError,
@@ -32,7 +30,7 @@ from syncer.errors import (
 from syncer.peer import sharekey
 from syncer.peer.sharekey import KEY_BYTES, BadKey, Kept, StoredKey
 from syncer.ports.orders import InMemory, Store, write_one
-from syncer.ports.remote import KeySign, Remote
+from syncer.ports.remote import KeySign, Remote, Secret
 from syncer.state.keyfile import KeyFile
 
 if TYPE_CHECKING:  # see peer/sharekey.py
@@ -162,8 +160,6 @@ class LanKeyKeeper:
             if isinstance(error, ForbiddenError):
                 reason += "; the first device that may write to the share makes it"
             found = sharekey.refused(kept, reason, self._clock())
-        except CorruptionError:
-            found = sharekey.accepted(kept, BadKey(reason="is damaged"), kept.version, self._clock())
         if sharekey.is_due(found, self._clock()):
             return await self._rotated_in_passing(remote, found, written)
         return found
@@ -198,7 +194,7 @@ class LanKeyKeeper:
         """What is known after this cycle's signs."""
         again = sharekey.may_try(kept, self._clock())
         if sign.stat is not None and sign.stat.tag.name != kept.version:
-            return await self._read(remote, kept, sign.stat)
+            return await self._found(remote, kept)
         if sign.gone and kept.highest:
             return sharekey.gone(kept, self._clock()) if kept.version else kept
         if sign.gone:
@@ -210,25 +206,12 @@ class LanKeyKeeper:
 
     async def _found(self, remote: Remote, kept: Kept) -> Kept:
         """Ask the server."""
-        stat = await remote.head(_PATH)
-        return sharekey.gone(kept, self._clock()) if stat is None else await self._read(remote, kept, stat)
+        found = await remote.secret(_PATH, sharekey.MAX_OBJECT_BYTES)
+        return sharekey.gone(kept, self._clock()) if found is None else self._taken(kept, found)
 
-    async def _read(self, remote: Remote, kept: Kept, stat: RemoteStat) -> Kept:
+    def _taken(self, kept: Kept, found: Secret) -> Kept:
         """Take over one version of the object."""
-        found = await self._load(remote, stat)
-        return sharekey.accepted(kept, found, stat.tag.name, self._clock())
-
-    async def _load(self, remote: Remote, stat: RemoteStat) -> StoredKey | BadKey:
-        """Read one version of the object, which anybody who may write to the share may have made."""
-        block_size = (await remote.open()).grid.block_size
-        if not 0 < stat.tag.size_bytes <= min(sharekey.MAX_OBJECT_BYTES, block_size):
-            return BadKey(reason=f"has {stat.tag.size_bytes} bytes, which no key has")
-        if stat.content is None:
-            return BadKey(reason="is no file")
-        # Up to one block: its id is the hash of the object.
-        ids = bytes(stat.content.object_hash)
-        blocks = BlockList(block_size=block_size, size_bytes=stat.content.size_bytes, ids=ids)
-        return sharekey.decode(await remote.read_block(_PATH, stat.tag, blocks, 0))
+        return sharekey.accepted(kept, _key_in(found), found.tag.name, self._clock())
 
     async def _made(self, remote: Remote, kept: Kept, written: list[RemoteTag]) -> Kept:
         """Make the first key, if nobody else does at this moment."""
@@ -245,25 +228,20 @@ class LanKeyKeeper:
     async def _rotated(self, remote: Remote, kept: Kept, written: list[RemoteTag]) -> Kept:
         """Replace the key that `kept` knows, unless somebody else just did."""
         for _ in range(_TRIES):
-            stat = await remote.head(_PATH)
-            if stat is not None and stat.tag.name != kept.version:
-                found = await self._read(remote, kept, stat)
+            there = await remote.secret(_PATH, sharekey.MAX_OBJECT_BYTES)
+            if there is not None and there.tag.name != kept.version:
+                found = self._taken(kept, there)
                 if found.highest > kept.highest:
                     return found
                 kept = found
-            await self._refuse_newer(remote, kept, stat)
+            if there is not None and kept.off:
+                _refuse_newer(there)
             made = sharekey.rotated(kept, self._random(KEY_BYTES), self._clock())
             try:
-                return await self._put(remote, kept, made, None if stat is None else stat.tag, written)
+                return await self._put(remote, kept, made, None if there is None else there.tag, written)
             except ConflictOnRemoteError:
                 continue
         raise ConflictOnRemoteError(_PATH, "a key that stays while it is replaced", "others that replace it")
-
-    async def _refuse_newer(self, remote: Remote, kept: Kept, stat: RemoteStat | None) -> None:
-        """A key of a newer program is not overwritten, whatever else is wrong with one is."""
-        found = await self._load(remote, stat) if kept.off and stat is not None else None
-        if isinstance(found, BadKey) and found.format:
-            raise FormatTooNewError("the share's key on the server", found.format, sharekey.FORMAT)
 
     async def _put(
         self, remote: Remote, kept: Kept, made: StoredKey, expect: RemoteTag | None, written: list[RemoteTag]
@@ -280,3 +258,20 @@ class LanKeyKeeper:
         tags = [stored.tag for stored in new if stored.tag is not None]
         written += tags
         return sharekey.accepted(kept, made, tags[-1].name, self._clock())
+
+
+def _key_in(found: Secret) -> StoredKey | BadKey:
+    """What anybody who may write to the share may have made."""
+    if found.raw is None:
+        reason = (
+            f"is no file of 1 to {sharekey.MAX_OBJECT_BYTES} bytes, or is damaged; it has {found.tag.size_bytes} bytes"
+        )
+        return BadKey(reason=reason)
+    return sharekey.decode(found.raw)
+
+
+def _refuse_newer(found: Secret) -> None:
+    """A key of a newer program is not overwritten, whatever else is wrong with one is."""
+    key = _key_in(found)
+    if isinstance(key, BadKey) and key.format:
+        raise FormatTooNewError("the share's key on the server", key.format, sharekey.FORMAT)

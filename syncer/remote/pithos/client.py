@@ -17,10 +17,10 @@ from syncer.core.model import Ages, RelPath, RemoteTag
 from syncer.core.partial.listing_diff import Known, ListingDiff
 from syncer.core.paths import LAN_KEY
 from syncer.errors import AuthError, RemoteUnavailableError
+from syncer.ports.blocks import BlockSource
 from syncer.ports.remote import (
     Changes,
     Counters,
-    Deliver,
     Listing,
     RemoteInfo,
 )
@@ -40,6 +40,7 @@ from syncer.remote.pithos.session import Session
 from syncer.remote.pithos.write import Writer
 from syncer.remote.polling import ServerChanges
 from syncer.remote.serials import SERIALS, Cursor, ranges_of
+from syncer.remote.source import Deliver, RemoteSource
 from syncer.remote.url import RemoteUrl, parse_url
 
 _LISTING_TRIES: Final = 5
@@ -61,12 +62,13 @@ class PithosClient(ServerChanges):
         self.ages: Ages = SERIALS
         self._session = Session(Requests(url), transport, retry, counters, workers)
         self._reader = VersionReader(self._session)
-        self.resolve, self.head = self._reader.resolve, self._reader.head
+        self.resolve, self.secret = self._reader.resolve, self._reader.secret
         self.block_lists, self.read_small = self._reader.block_lists, self._reader.read_small
         writer = Writer(self._session)
         self.write, self.replaced_unseen = writer.write, writer.replaced_unseen
         self.uploads, self.send = writer.uploads, writer.uploads.send
         self._cuts = CutObjects(self._session)
+        self.source: BlockSource = RemoteSource(self)
 
     async def open(self, *, create: bool = False) -> RemoteInfo:
         """See Remote."""
@@ -212,13 +214,6 @@ class PithosClient(ServerChanges):
             return None  # what it answered is a listing
         return await trio.to_thread.run_sync(self._session.judge.changes, reply, since)
 
-    async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
-        """See Remote."""
-        try:
-            return await self._reader.read_block(path, tag, blocks, index)
-        except WrongBlockError as wrong:
-            raise await self._cuts.explain(path, tag, blocks, wrong) from wrong
-
     async def read_blocks(
         self,
         path: RelPath,
@@ -229,7 +224,7 @@ class PithosClient(ServerChanges):
         *,
         verify: bool = True,
     ) -> None:
-        """See Remote."""
+        """See Reads."""
         try:
             await self._reader.read_blocks(path, tag, blocks, indexes, deliver, verify=verify)
         except WrongBlockError as wrong:

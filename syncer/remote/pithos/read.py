@@ -16,7 +16,7 @@ from blockfs.runtime.output import shown
 from syncer.core.model import Kind, RelPath, RemoteStat, RemoteTag
 from syncer.errors import ConflictOnRemoteError, CorruptionError, SyncerError
 from syncer.ports.blocks import VersionRef
-from syncer.ports.remote import Deliver, KnownList
+from syncer.ports.remote import KnownList, Secret
 from syncer.protocol.extensions.bulk_read import MAX_OBJECTS, Wanted
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.byteranges import RangeError, parse_parts
@@ -27,6 +27,7 @@ from syncer.remote.pithos.cut import WrongBlockError
 from syncer.remote.pithos.replies import stat_of
 from syncer.remote.pithos.requests import Run, gathered, object_name, runs
 from syncer.remote.pithos.session import Session
+from syncer.remote.source import Deliver
 
 Bytes = bytes | memoryview
 RUN_BYTES: Final = 4 << 20
@@ -53,10 +54,17 @@ class VersionReader:
         self._kept: dict[tuple[str, int], bytes] = {}  # canonical contents by name and version
         self._kept_bytes = 0
 
-    async def head(self, path: RelPath) -> RemoteStat | None:
-        """See Remote.head."""
-        found = await self._session.current(object_name(path))
-        return None if found is None else await self._with_target(stat_of(path, found.state))
+    async def secret(self, path: RelPath, most_bytes: int) -> Secret | None:
+        """See Remote.secret."""
+        found, raw = await self._session.current(object_name(path)), None
+        if found is None:
+            return None
+        stat = stat_of(path, found.state)
+        most_bytes = min(most_bytes, (await self._session.info()).block_size)
+        if stat.kind is Kind.FILE and 0 < stat.tag.size_bytes <= most_bytes:
+            with suppress(CorruptionError):
+                raw = await self._content(stat)
+        return Secret(tag=stat.tag, raw=raw)
 
     async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
         """See Remote.resolve."""
@@ -151,19 +159,8 @@ class VersionReader:
                     raise
                 known = None  # what we have may not be that version's list
 
-    async def read_block(self, path: RelPath, tag: RemoteTag, blocks: BlockList, index: int) -> bytes:
-        """See Remote.read_block."""
-        data = b""
-
-        async def keep(_index: int, _id: BlockId, found: bytes) -> None:
-            nonlocal data
-            data = found
-
-        await self.read_blocks(path, tag, blocks, [index], keep)
-        return data
-
     async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
-        """See Remote.read_small."""
+        """See Reads.read_small."""
         found = [self._take_kept(path, tag) for path, tag in versions]
         absent = [at for at, data in enumerate(found) if data is None]
         if len(absent) > 1 and wire.EXTENSION_BULK_READ in (await self._session.info()).extensions:
@@ -183,7 +180,7 @@ class VersionReader:
         *,
         verify: bool = True,
     ) -> None:
-        """See Remote.read_blocks."""
+        """See Reads.read_blocks."""
         wanted = sorted(index for index in indexes if blocks[index] != ZERO_BLOCK)
         for index in indexes:
             if blocks[index] == ZERO_BLOCK:
@@ -285,9 +282,18 @@ class VersionReader:
         """Fetch a symlink's target: the content of an object of one block."""
         if stat.kind is not Kind.SYMLINK or stat.target is not None:
             return stat
+        return replace(stat, target=await self._content(stat))
+
+    async def _content(self, stat: RemoteStat) -> bytes:
+        """Of one block at most."""
         blocks = await self._block_list(stat.path, stat.tag)
-        target = await self.read_block(stat.path, stat.tag, blocks, 0) if len(blocks) else b""
-        return replace(stat, target=target.ljust(stat.tag.size_bytes, b"\0"))
+        found = [b""]
+
+        async def keep(_index: int, _id: BlockId, data: bytes) -> None:
+            found[0] = data
+
+        await self.read_blocks(stat.path, stat.tag, blocks, range(len(blocks))[:1], keep)
+        return found[0].ljust(stat.tag.size_bytes, b"\0")
 
 
 def verified(body: Bytes, blocks: BlockList, run: Run) -> list[bytes | None]:
