@@ -45,6 +45,11 @@ from blockfs.tree.schema import Kind
 LARGE_WRITE: Final = 128 << 10  # bytes; a stream comes in requests of up to 1 MiB
 
 _RENAME_FLAGS: Final = RenameFlags.NOREPLACE | RenameFlags.EXCHANGE | RenameFlags.WHITEOUT
+_KEEP_SIZE: Final = 0x01  # linux/falloc.h
+_PUNCH_HOLE: Final = 0x02
+_ZERO_RANGE: Final = 0x10
+_FALLOCATE_MODES: Final = frozenset({0, _KEEP_SIZE, _PUNCH_HOLE | _KEEP_SIZE, _ZERO_RANGE, _ZERO_RANGE | _KEEP_SIZE})
+
 _FOR_ROOT: Final = b"trusted."
 
 log = Log()
@@ -79,10 +84,14 @@ class Calls:
 
     Attributes:
         fairness: Of large writes and fsyncs; the front-end's loop owns it.
+        take_pages: Has the kernel hand over what it keeps of an inode that is open for writing, and waits for it.
+            Called in a thread, without any lock, before `lseek` looks: with a writeback cache the kernel asks for data
+            and holes without having written its pages, and holds the inode's lock (fuse_lseek). None: it keeps none.
     """
 
     def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
         self.fairness = Fairness()
+        self.take_pages: Callable[[int], None] | None = None
         self._filesystem = filesystem
         self._names = filesystem.namespace
         self._files = filesystem.files
@@ -359,6 +368,52 @@ class Calls:
             rest = memoryview(data)[done:]
             done += self._files.write(ino, offset + done, rest, may_block=may_block, stamps=False)
         return done
+
+    def lseek(self, fh: int, offset: int, whence: int, *, may_block: bool = False) -> int:
+        """Find data or a hole: SEEK_DATA and SEEK_HOLE. Other ways to seek are the kernel's.
+
+        Raises:
+            FsError: EINVAL: another `whence`. ENXIO: the offset is not in the file, or no data follow.
+        """
+        ino = self._handles[fh].ino
+        if whence not in {os.SEEK_DATA, os.SEEK_HOLE}:
+            raise FsError(errno.EINVAL, f"seek by {whence}")
+        if self.take_pages is not None and self._files.writers(ino):
+            if not may_block:
+                raise WouldBlock("pages that only the kernel has")
+            self.take_pages(ino)
+        look = self._files.next_data if whence == os.SEEK_DATA else self._files.next_hole
+        found = look(ino, offset) if offset >= 0 else None
+        if found is None:
+            raise FsError(errno.ENXIO, f"nothing at {offset} or after")
+        return found
+
+    def fallocate(
+        self, fh: int, offset: int, length: int, mode: int, *, kill_privileges: bool = False, may_block: bool = False
+    ) -> None:
+        """Make a hole, or ask for room; always in a thread.
+
+        Args:
+            fh: A handle.
+            offset: First byte.
+            length: Bytes, at least 1.
+            mode: PUNCH_HOLE with KEEP_SIZE, or ZERO_RANGE: a hole. 0: room, and the file grows. KEEP_SIZE: it does not.
+            kill_privileges: See `write`; no flag of the protocol says it, but Linux does so for who is not privileged.
+            may_block: See the class.
+
+        Raises:
+            FsError: EOPNOTSUPP: another mode; EINVAL, EFBIG: no such range; EROFS: in a snapshot.
+            NoSpaceError: The host is nearly full, or would be.
+        """
+        if mode not in _FALLOCATE_MODES:
+            raise FsError(errno.EOPNOTSUPP, f"fallocate with mode {mode}")
+        ino = self._handles[fh].ino
+        if not may_block:
+            raise WouldBlock("a hole")
+        if kill_privileges:
+            self._names.kill_privileges(ino)
+        change = self._files.zero if mode & (_PUNCH_HOLE | _ZERO_RANGE) else self._files.allocate
+        change(ino, offset, length, keeps_size=bool(mode & _KEEP_SIZE))
 
     def fsync(self, fh: int, datasync: bool, *, may_block: bool = False) -> None:
         """Make a file durable; always waits for a disk."""

@@ -64,6 +64,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request(call=Calls.listxattr, changes=False),
             Request(call=Calls.statfs, changes=False),
             Request(call=Calls.read, changes=False, repeat=Repeat.DISK, by_handle=True),
+            Request(call=Calls.lseek, changes=False, repeat=Repeat.DISK, by_handle=True),
             Request(call=Calls.opendir, changes=False),
             Request(call=Calls.readdir, changes=False, repeat=Repeat.LOOP),
             Request(call=Calls.releasedir, changes=False),
@@ -83,6 +84,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request(call=Calls.setxattr, repeat=Repeat.DISK),
             Request(call=Calls.removexattr),
             Request(call=Calls.write, repeat=Repeat.WRITE, by_handle=True),
+            Request(call=Calls.fallocate, repeat=Repeat.WRITE, by_handle=True),
             Request(call=Calls.fsync, repeat=Repeat.SYNC, by_handle=True),
             Request(call=Calls.fsyncdir, repeat=Repeat.SYNC),
         )

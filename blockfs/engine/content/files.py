@@ -6,8 +6,10 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from blockfs.engine.content.extents import Extents
 from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable
+from blockfs.engine.content.holes import Holes
 from blockfs.engine.content.reader import ContentReader
 from blockfs.engine.content.resize import Resizer
 from blockfs.engine.content.writer import ContentWriter
@@ -57,6 +59,8 @@ class Files:
         self._flusher = flusher
         self._sealer = sealer
         self._resizer = Resizer(stores, table)
+        self._extents = Extents(stores, table)
+        self._holes = Holes(stores, table, self._extents, writer, self._resizer)
         self._handles: dict[int, _Handle] = {}
         self._last_handle = 0
 
@@ -157,6 +161,58 @@ class Files:
             NoSpaceError: The cut block could not be stored.
         """
         self._resizer.truncate(ino, size_bytes, may_block=may_block)
+
+    # --- holes ---
+
+    def next_data(self, ino: int, offset: int) -> int | None:
+        """The first byte from `offset` on that is data; None: there is none up to the end of the file.
+
+        Raises:
+            FsError: No such file.
+        """
+        return self._extents.next_data(ino, offset)
+
+    def next_hole(self, ino: int, offset: int) -> int | None:
+        """The first byte from `offset` on that is none, at the latest the end of the file; None: `offset` is past it.
+
+        Raises:
+            FsError: No such file.
+        """
+        return self._extents.next_hole(ino, offset)
+
+    def zero(self, ino: int, offset: int, length: int, *, keeps_size: bool) -> None:
+        """Make a hole of a range: whole blocks are free at once. Waits for disks: call it in a thread.
+
+        Until it returns, and if it fails, each page of the range is what it was, or NUL.
+
+        Args:
+            ino: The file.
+            offset: First byte.
+            length: Bytes.
+            keeps_size: Past the end of the file there is nothing to do; else it grows to the end of the range.
+
+        Raises:
+            FsError: EINVAL: no range; EFBIG: beyond 2**63-1; no such file; EROFS: it is in a snapshot.
+            NoSpaceError: There is no room for the zeros over pages that are staged, or of blocks that are hit in part.
+            HostIoError: The host failed.
+            CorruptBlockError: A block of which a page is zeroed in part is unreadable.
+        """
+        self._holes.zero(ino, offset, length, keeps_size=keeps_size)
+
+    def allocate(self, ino: int, offset: int, length: int, *, keeps_size: bool) -> None:
+        """Ask for room for a range. What it lacks on the host now is told; nothing is kept. May commit: in a thread.
+
+        Args:
+            ino: The file.
+            offset: First byte.
+            length: Bytes.
+            keeps_size: Else the file grows to the end of the range.
+
+        Raises:
+            FsError: As `zero`.
+            NoSpaceError: The host lacks the room for what the file has not yet of so many bytes.
+        """
+        self._holes.allocate(ino, offset, length, keeps_size=keeps_size)
 
     # --- durability ---
 

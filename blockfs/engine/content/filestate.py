@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec.structs import replace
@@ -32,10 +32,12 @@ class LowWater:
     Attributes:
         size_bytes: The smallest size that the file had since.
         failed: Pages that were failed when it began, or failed since; None: none.
+        void: Blocks with staged pages that became holes since: what was staged of them then counts no more.
     """
 
     size_bytes: int
     failed: PageMap | None = None
+    void: set[int] = field(default_factory=set)
 
 
 class FileState:
@@ -197,6 +199,12 @@ class FileState:
                 mark.failed.cut(first_void)
         if self.failures is not None:
             self.failures.cut(first_void)
+
+    def note_void(self, first: int, stop: int) -> None:
+        """Blocks from `first` up to `stop` become holes."""
+        for mark in self.low_waters:
+            for generation in self.generations:
+                mark.void.update(index for index in generation.pages.masks if first <= index < stop)
 
     def unwatch(self, mark: LowWater) -> None:
         """End a watch. Idempotent."""

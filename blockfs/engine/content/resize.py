@@ -70,6 +70,19 @@ class Resizer:
         finally:
             _let_go(cut)
 
+    def grow(self, ino: int, size_bytes: int) -> None:
+        """Extend a file by a hole, if it is shorter; never waits.
+
+        Raises:
+            FsError: No such file; EROFS: it is in a snapshot.
+        """
+        with self._stores.lock:
+            self._table.writable_row(ino)
+            state = self._table.get(ino)
+            if size_bytes > state.size_bytes:
+                self._grow(state, size_bytes)
+            self._table.settle(state)
+
     def _tail(self, ino: int, size_bytes: int) -> BlockId:
         """The sealed block that a file of this size would end inside of; ZERO_BLOCK if none."""
         index, within = divmod(size_bytes, self._stores.block_size)

@@ -73,6 +73,20 @@ class ContentWriter:
             # Nobody waits for this read but its writer. If the file changed meanwhile, what was read is void.
             known = (stamp, {page: self._reader.read(ino, page * PAGE, PAGE, may_block=True) for page in pages})
 
+    def ask(self, length: int) -> None:
+        """Refuse if the host has no room for `length` more bytes now. Nothing is kept for whoever asks.
+
+        Raises:
+            NoSpaceError: It has not.
+        """
+        if length <= 0:
+            return
+        try:
+            self._room.check(length)
+        except NoSpaceError:
+            self._committer.give_back()
+            self._room.check(length)
+
     def _wait_for_room(self, ino: int, length: int, *, may_block: bool) -> None:
         """Hold writers back while too much is staged, and refuse them when the host is nearly full."""
         table = self._table

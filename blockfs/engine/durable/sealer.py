@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from blockfs.blocks.epochs import EpochHold
+from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import BlockId
 from blockfs.engine.content.filestate import FileState, LowWater
 from blockfs.engine.content.filetable import FileTable
@@ -314,7 +315,9 @@ class Sealer:
     def _replace(self, job: _Job, limit: int, spliced: Spliced | None) -> None:
         """Leaves, size and generations of one file, all in one change set."""
         stores, state = self._stores, job.state
-        valid = {index: block_id for index, block_id in job.ids.items() if index * stores.block_size < limit}
+        end, void = block_count(limit, stores.block_size), job.low_water.void
+        # A block that became a hole meanwhile is one: zeros, or what was written since, lie over what was composed.
+        valid = {index: block_id for index, block_id in job.ids.items() if index < end and index not in void}
         set_blocks(stores.tree, state.ino, valid)
         stores.tree.keep(job.hold)
         job.is_spliced = True

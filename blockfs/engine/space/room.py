@@ -54,7 +54,7 @@ class Room:
         """
         if self._ballast.quota_is_used_up:
             self._ballast.take_back()
-        if self._unchecked_bytes < _CHECK_BYTES:
+        if self._unchecked_bytes < _CHECK_BYTES and length <= _CHECK_BYTES:
             return None
         host = self.host()
         if host.available_bytes < self.reserve_bytes(host) + length:

@@ -113,6 +113,15 @@ def append(filesystem: Filesystem) -> None:
     filesystem.files.fsync(ino)
 
 
+def make_hole(offset: int, length: int) -> Callable[[Filesystem], None]:
+    def run(filesystem: Filesystem) -> None:
+        ino = ino_of(filesystem, b"f")
+        filesystem.files.zero(ino, offset, length, keeps_size=True)
+        filesystem.files.fsync(ino)
+
+    return run
+
+
 def flush(filesystem: Filesystem) -> None:
     filesystem.files.flush()
 
@@ -177,6 +186,21 @@ SEQUENCES = {
     ),
     "overwrite of a sealed page and fdatasync": Sequence(
         prepare=sealed_file, run=overwrite, before={b"f": OLD}, after={b"f": OLD[:4096] + b"!" * 4096 + OLD[8192:]}
+    ),
+    "a hole of whole blocks in a sealed file": Sequence(
+        prepare=sealed_file,
+        run=make_hole(BLOCK, len(OLD)),
+        before={b"f": OLD},
+        after={b"f": OLD[:BLOCK].ljust(len(OLD), b"\0")},
+    ),
+    "a hole of all that is staged": Sequence(
+        prepare=staged_file, run=make_hole(0, len(OLD)), before={b"f": OLD}, after={b"f": bytes(len(OLD))}
+    ),
+    "a hole of one staged page": Sequence(
+        prepare=staged_file,
+        run=make_hole(4096, 4096),
+        before={b"f": OLD},
+        after={b"f": OLD[:4096] + bytes(4096) + OLD[8192:]},
     ),
     "seal": Sequence(prepare=staged_file, run=flush, before={b"f": OLD}, after={b"f": OLD}),
     "clone of a staged file": Sequence(

@@ -82,6 +82,15 @@ class Content:
             self._put(last, self.pages[last][:keep].ljust(PAGE, b"\0"))
         self.size = size
 
+    def zero(self, offset: int, length: int, *, grows: bool) -> None:
+        """As fallocate(2): nothing but a size past the end."""
+        size = self.size
+        for page in sorted(self.pages):
+            start, end = max(offset, page * PAGE), min(offset + length, (page + 1) * PAGE)
+            if start < end:
+                self.write(start, bytes(end - start))
+        self.size = max(size, offset + length) if grows else size
+
     def read(self, offset: int, length: int) -> bytes:
         length = max(0, min(length, self.size - offset))
         first = offset // PAGE
@@ -138,6 +147,7 @@ class FilesMachine(RuleBasedStateMachine):
             self.filesystem.files.flush()
             self.check_all()
             assert self.filesystem.staged_bytes == 0
+            self.check_holes()
             assert findings(self.filesystem) == []
             self.filesystem.close()
             assert os.listdir(self.directory / "volume" / "staging") == []
@@ -167,6 +177,28 @@ class FilesMachine(RuleBasedStateMachine):
                 start = max(0, page - 1) * PAGE
                 found = self.filesystem.files.read(ino, start, 3 * PAGE, may_block=True)
                 assert found == expected.read(start, 3 * PAGE)
+            runs = self.runs(ino)
+            assert {page for page in expected.pages if not any(first <= page < end for first, end in runs)} == set()
+
+    def runs(self, ino: int) -> list[tuple[int, int]]:
+        """Pages of which the file says that they are data, as (first, the next one)."""
+        files, found = self.filesystem.files, []
+        start = files.next_data(ino, 0)
+        while start is not None:
+            end = files.next_hole(ino, start)
+            assert end is not None
+            found.append((start // PAGE, -(-end // PAGE)))
+            start = files.next_data(ino, end)
+        return found
+
+    def check_holes(self) -> None:
+        """When all is sealed, what is data has a byte that is not NUL in each block."""
+        per_block = self.block_size // PAGE
+        for ino in self.names.values():
+            blocks = {page // per_block for page in self.contents[ino].pages}
+            said = {page // per_block for first, end in self.runs(ino) for page in range(first, end)}
+            assert said == blocks
+            assert self.filesystem.tree.allocated_blocks(ino) == len(blocks)
 
     # --- what users do ---
 
@@ -209,6 +241,24 @@ class FilesMachine(RuleBasedStateMachine):
     def resize(self, ino: int, size: int) -> None:
         self.filesystem.files.truncate(ino, size, may_block=True)
         self.contents[ino].truncate(size)
+        self.changed(ino)
+
+    @rule(
+        number=numbers, ranges=st.lists(places, min_size=1, max_size=3), blocks=st.integers(0, 3), grows=st.booleans()
+    )
+    def zero(self, number: int, ranges: list[Place], blocks: int, grows: bool) -> None:
+        ino = self.names[self.pick(number)]
+        for place in ranges:
+            offset, length = place.offset(self.block_size), place.length + blocks * self.block_size
+            self.filesystem.files.zero(ino, offset, length, keeps_size=not grows)
+            self.contents[ino].zero(offset, length, grows=grows)
+            self.changed(ino)
+
+    @rule(number=numbers)
+    def zero_all(self, number: int) -> None:
+        ino = self.names[self.pick(number)]
+        self.filesystem.files.zero(ino, 0, 1 << 62, keeps_size=True)
+        self.contents[ino].zero(0, 1 << 62, grows=False)
         self.changed(ino)
 
     @rule(number=numbers, place=places)
@@ -323,7 +373,7 @@ class FilesMachine(RuleBasedStateMachine):
         number=numbers,
         place=places,
         steps=st.integers(0, 12),
-        doing=st.sampled_from(["fsync", "flush", "write", "cut", "rename"]),
+        doing=st.sampled_from(["fsync", "flush", "write", "cut", "zero", "rename"]),
         loses_power=st.booleans(),
     )
     def crash_during(self, number: int, place: Place, steps: int, doing: str, loses_power: bool) -> None:
@@ -339,6 +389,9 @@ class FilesMachine(RuleBasedStateMachine):
         elif doing == "cut":
             self.contents[ino].truncate(min(self.contents[ino].size, offset))
             self.changed(ino)
+        elif doing == "zero":
+            self.contents[ino].zero(offset, place.length + self.block_size, grows=False)
+            self.changed(ino)
         elif doing == "rename":
             self.note_rename(name, destination)
         self.killer.arm(steps)
@@ -353,6 +406,11 @@ class FilesMachine(RuleBasedStateMachine):
                 self.filesystem.files.write(ino, offset, data, may_block=True)
             elif doing == "cut":
                 self.filesystem.files.truncate(ino, self.contents[ino].size, may_block=True)
+            elif doing == "zero":
+                self.filesystem.files.zero(ino, offset, place.length + self.block_size, keeps_size=True)
+                if steps % 2:
+                    self.filesystem.files.fsync(ino)
+                    self.past[ino] = self.past[ino][-1:]
             elif doing == "rename":
                 self.filesystem.namespace.rename(ROOT_INO, name, ROOT_INO, destination, may_block=True)
         self.crash(loses_power=loses_power, seed=steps)

@@ -512,6 +512,93 @@ def test_an_fsync_always_waits_and_then_is_durable(calls: Calls, filesystem: Fil
     assert found.size_bytes == 4
 
 
+# --- holes ---
+
+PAGE = 4096
+BLOCK = 65536
+KEEP, PUNCH, ZERO = 1, 2, 16
+
+
+def test_data_and_holes_are_found_as_lseek_2_says(calls: Calls) -> None:
+    fh, ino = created(calls)
+    calls.write(fh, 10 * PAGE, b"x" * 100)
+    calls.setattr(ino, 20 * PAGE, AttributeChanges())
+    seek = partial(calls.lseek, fh)
+    assert [seek(0, os.SEEK_DATA), seek(10 * PAGE + 7, os.SEEK_DATA)] == [10 * PAGE, 10 * PAGE + 7]
+    assert [seek(at, os.SEEK_HOLE) for at in (0, 10 * PAGE, 15 * PAGE)] == [0, 11 * PAGE, 15 * PAGE]
+    for offset in (11 * PAGE, 20 * PAGE, 1 << 62, -1):
+        fails_with(errno.ENXIO, seek, offset, os.SEEK_DATA)
+    for offset in (20 * PAGE, 1 << 62, -1):
+        fails_with(errno.ENXIO, seek, offset, os.SEEK_HOLE)
+    for whence in (os.SEEK_SET, os.SEEK_CUR, os.SEEK_END, 9):
+        fails_with(errno.EINVAL, seek, 0, whence)
+
+
+def test_pages_that_the_kernel_keeps_are_taken_before_a_hole_is_told(calls: Calls) -> None:
+    """It asks without having written them: a copy would lack what a program wrote a moment ago."""
+    fh, ino = created(calls)
+    calls.setattr(ino, 20 * PAGE, AttributeChanges())
+    taken: list[int] = []
+
+    def take(of: int) -> None:
+        taken.append(of)
+        calls.write(fh, 5 * PAGE, b"kept")
+
+    calls.take_pages = take
+    with pytest.raises(WouldBlock):
+        calls.lseek(fh, 0, os.SEEK_DATA)
+    assert calls.lseek(fh, 0, os.SEEK_DATA, may_block=True) == 5 * PAGE
+    assert taken == [ino]
+    reader = calls.open(ino, os.O_RDONLY, OWNER)
+    calls.release(fh)
+    assert calls.lseek(reader, 0, os.SEEK_DATA) == 5 * PAGE  # closing has written them
+    assert taken == [ino]
+
+
+MODES = {
+    "punch": (PUNCH | KEEP, True, 3 * BLOCK),
+    "zero": (ZERO, True, 5 * BLOCK),
+    "zero, keep": (ZERO | KEEP, True, 3 * BLOCK),
+    "room": (0, False, 5 * BLOCK),
+    "room, keep": (KEEP, False, 3 * BLOCK),
+}
+
+
+@pytest.mark.parametrize(("mode", "zeros", "size"), MODES.values(), ids=list(MODES))
+def test_a_range_is_a_hole_or_there_is_room_for_it(
+    calls: Calls, filesystem: Filesystem, mode: int, zeros: bool, size: int
+) -> None:
+    fh, ino = created(calls, mode=0o4755)
+    data = os.urandom(3 * BLOCK)
+    calls.write(fh, 0, data)
+    filesystem.files.flush()
+    with pytest.raises(WouldBlock):
+        calls.fallocate(fh, BLOCK - 5, 4 * BLOCK + 5, mode)
+    before = calls.getattr(ino)
+    calls.fallocate(fh, BLOCK - 5, 4 * BLOCK + 5, mode, may_block=True)
+    found = calls.getattr(ino)
+    expected = data[: BLOCK - 5].ljust(3 * BLOCK, b"\0") if zeros else data
+    assert calls.read(fh, 0, size, may_block=True) == expected.ljust(size, b"\0")
+    assert (found.size_bytes, found.mode) == (size, before.mode)
+    assert (found.mtime_ns >= before.mtime_ns, found.ctime_ns >= before.ctime_ns) == (True, True)
+    filesystem.files.flush()
+    assert calls.getattr(ino).allocated_bytes == (BLOCK if zeros else 3 * BLOCK)
+    calls.fallocate(fh, 0, 5, mode, kill_privileges=True, may_block=True)
+    assert calls.getattr(ino).mode == 0o755
+
+
+def test_other_modes_and_ranges_are_refused_as_fallocate_2_says(calls: Calls) -> None:
+    fh, ino = created(calls)
+    change = partial(calls.fallocate, fh, may_block=True)
+    for mode in (PUNCH, PUNCH | KEEP | ZERO, 8, 8 | KEEP, 32, 64, 64 | KEEP, 128, 1 << 40):
+        fails_with(errno.EOPNOTSUPP, change, 0, 1, mode)
+    for mode, _, _ in MODES.values():
+        fails_with(errno.EINVAL, change, 0, 0, mode)
+        fails_with(errno.EINVAL, change, -1, 5, mode)
+        fails_with(errno.EFBIG, change, 2**63 - 5, 6, mode)
+    assert calls.getattr(ino).size_bytes == 0
+
+
 # --- room ---
 
 MAKERS: dict[str, Callable[[Calls, int, bool], object]] = {

@@ -1,0 +1,123 @@
+"""Making holes, and asking for room: fallocate(2).
+
+A hole is made in two steps. First whole blocks become holes of the leaf map, in one change set: they are free at once,
+and nothing is read or written. Then zeros are written, as by any writer, over what is data still: pages that are staged
+over the blocks, and those of blocks that are concerned in part only. So at each moment, and after a crash at any, each
+page of the range is what it was, or NUL.
+
+A generation that has nothing outside of the range goes whole, with the change set, if no older one would show through.
+Others keep what they have, below the zeros: which pages of a generation count is told by its file alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from typing import Final
+
+from msgspec.structs import replace
+
+from blockfs.blocks.extents import block_count
+from blockfs.engine.content.extents import Extents
+from blockfs.engine.content.filestate import MAX_SIZE, FileState
+from blockfs.engine.content.filetable import FileTable
+from blockfs.engine.content.generation import StagedGeneration
+from blockfs.engine.content.leaves import void_blocks
+from blockfs.engine.content.resize import Resizer
+from blockfs.engine.content.writer import ContentWriter
+from blockfs.engine.context import Stores
+from blockfs.errors import FsError
+
+_ZEROS: Final = memoryview(bytes(1 << 20))  # of one write: it holds the engine's lock
+
+
+class Holes:
+    """Makes holes in the files of one mount. Thread-safe."""
+
+    def __init__(
+        self, stores: Stores, table: FileTable, extents: Extents, writer: ContentWriter, resizer: Resizer
+    ) -> None:
+        self._stores = stores
+        self._table = table
+        self._extents = extents
+        self._writer = writer
+        self._resizer = resizer
+
+    def allocate(self, ino: int, offset: int, length: int, *, keeps_size: bool) -> None:
+        """See `Files.allocate`."""
+        end = _end(ino, offset, length)
+        with self._stores.lock:
+            self._table.writable_row(ino)
+            state = self._table.get(ino)
+            there = self._stores.tree.allocated_blocks(ino) * self._stores.block_size + state.staged_bytes
+            size = state.size_bytes
+            self._table.settle(state)
+        # What is there may lie elsewhere in the file: then too little is asked for, never too much.
+        self._writer.ask(length - there)
+        if not keeps_size and end > size:
+            self._resizer.grow(ino, end)
+
+    def zero(self, ino: int, offset: int, length: int, *, keeps_size: bool) -> None:
+        """See `Files.zero`."""
+        end = _end(ino, offset, length)
+        with self._stores.lock:
+            self._table.writable_row(ino)
+            if self._extents.next_run(ino, offset, end) is not None:  # else it is no change
+                self._void(self._table.get(ino), offset, end)
+        at = offset
+        while (run := self._extents.next_run(ino, at, end)) is not None:
+            start, stop = run
+            data = _ZEROS[: min(stop - start, len(_ZEROS))]
+            at = start + self._writer.write(ino, start, data, may_block=True, stamps=True)
+        if not keeps_size:
+            self._resizer.grow(ino, end)
+
+    def _void(self, state: FileState, offset: int, end: int) -> None:
+        """Make holes of whole blocks, all in one change set. Under the engine's lock."""
+        tree, block_size = self._stores.tree, self._stores.block_size
+        first = block_count(offset, block_size)
+        # Past the end of the file there is nothing that could be spared.
+        stop = block_count(end, block_size) if end >= state.size_bytes else end // block_size
+        if first >= stop:
+            return
+        row = self._table.row(state.ino)
+        was_published = state.is_published
+        state.touch(row, self._stores.clock.now_ns(), time.monotonic())
+        state.note_void(first, stop)
+        dropped = _inside(state, first, stop)
+        for generation in dropped:
+            generation.lose(generation.pages.copy())  # a seal under way must not look into its files any more
+        self._table.drop_generations(state, dropped)
+        void_blocks(tree, state.ino, first, stop)
+        if was_published:
+            tree.put_inode(state.live(row), content_changed=True)
+            state.published(state.stamp)
+        else:
+            # What is not flushed stays unpublished, but the leaves are not what the old version had.
+            tree.put_inode(replace(state.live(row), size_bytes=row.size_bytes), content_changed=True)
+        self._table.settle(state)
+
+
+def _inside(state: FileState, first: int, stop: int) -> list[StagedGeneration]:
+    """Generations that have nothing outside of these blocks, and below which no older one has anything there."""
+    found = []
+    for generation in state.generations:
+        touched = [first <= index < stop for index in generation.pages.masks]
+        if all(touched):
+            found.append(generation)
+        elif any(touched):
+            break
+    return found
+
+
+def _end(ino: int, offset: int, length: int) -> int:
+    """The end of a range.
+
+    Raises:
+        FsError: EINVAL: it is none; EFBIG: no file reaches so far.
+    """
+    if offset < 0 or length <= 0:
+        raise FsError(errno.EINVAL, f"inode {ino}: {length} bytes at {offset}")
+    if offset + length > MAX_SIZE:
+        raise FsError(errno.EFBIG, f"inode {ino}: a range to {offset + length}")
+    return offset + length
