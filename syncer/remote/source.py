@@ -24,7 +24,6 @@ from syncer.remote.parallel import for_each, one_error
 _CONNECTIONS: Final = 16  # small files wait for round trips most of the time
 _PART_BYTES: Final = 4 << 20  # of one file at a time: it is in memory until all of it is there
 
-
 Deliver: TypeAlias = Callable[[int, BlockId, bytes], Awaitable[None]]
 """Takes one block: its index in the file, its id, its bytes. Awaited before more is fetched, so a slow receiver slows
 the transfer down and memory stays bounded. May be called by several tasks at once, in any order."""
@@ -129,8 +128,8 @@ class _Serving:
 
     async def _small(self, job: Sequence[_Ask]) -> list[_Ask]:
         """Contents of one block each, together; returns what is to be asked for alone."""
-        versions = [(self._called(places[0].version.path), places[0].version.tag) for _, places in job]
         try:
+            versions = [(self._called(places[0].version.path), places[0].version.tag) for _, places in job]
             read = await self._reads.read_small(versions)
         except SyncerError as error:
             self._board.lack([want for want, _ in job], error)

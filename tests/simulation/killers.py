@@ -29,7 +29,7 @@ KILLERS: Final = {
     "updates-do-not-wait-for-copies": 221,
     "moves-are-no-barriers": 26,
     "directories-go-first": 160,
-    "evidence-is-taken-anew-on-the-server": 176,
+    "evidence-is-taken-anew-on-the-server": 384,
     "moved-along-is-not-booked": 110,
     "unknown-deleted-names-are-ignored": 37061,
     "what-is-gone-in-a-part-takes-nothing-along": 45,

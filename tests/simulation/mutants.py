@@ -372,7 +372,7 @@ MUTANTS = (
         "evidence-is-taken-anew-on-the-server",
         "push",
         "                expect = remote_tag(self._outcome, action.nid)\n                return self._store(",
-        "                expect = (await self._remote.secret(path, 0) or action).tag\n"
+        "                expect = getattr(await self._remote.secret(path, 0), 'tag', None)\n"
         "                return self._store(",
     ),
     Mutant(
