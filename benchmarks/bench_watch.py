@@ -33,7 +33,7 @@ from syncer.core.partial.listing_diff import Known
 from syncer.core.paths import split
 from syncer.core.planner.identify import evidence
 from syncer.engine.observe import container_identity
-from syncer.engine.partial.partial_look import Scoping, look_at_part
+from syncer.engine.partial.partial_look import PartialLook, look_at_part
 from syncer.engine.root_state import RootState
 from syncer.local.folder.scan import scan
 from syncer.ports.localvalues import Hints, content_of
@@ -318,23 +318,23 @@ async def pretend_synced(linked: LinkedRoot) -> None:
     """Write the state that a complete cycle would leave."""
     remote = open_pithos(linked.record.url, linked.token())
     with StateDB.open(linked.state) as database:
-        books = RootState(database)
-        local = open_local(linked, policy_now(), books)
+        state = RootState(database)
+        local = open_local(linked, policy_now(), state)
         listing = await remote.list_objects()
-        books.set_container(container_identity(listing.info, listing.position))
-        books.set_cursor(listing.position)
+        state.set_container(container_identity(listing.info, listing.position))
+        state.set_cursor(listing.position)
         descriptor = os.open(linked.path, os.O_RDONLY | os.O_DIRECTORY)
         stats = sorted(scan(descriptor).stats, key=lambda stat: stat.path)
         os.close(descriptor)
-        fresh = books.fresh()
+        fresh = state.fresh()
         numbers: dict[RelPath, Nid] = {RelPath(b""): ROOT}
         rows = []
         for stat in stats:
             rows.append(row_of(stat, numbers, fresh))
             if len(rows) == 50_000:
-                books.record(rows)
+                state.record(rows)
                 rows = []
-        books.record(rows)
+        state.record(rows)
         await local.concluded(None, (), undone=False)
         await local.close()
     await remote.close()
@@ -360,16 +360,16 @@ async def found_ms(linked: LinkedRoot, root: Path, repetition: int) -> tuple[flo
         (root / changed_file(place)).write_bytes(b"changed")
     remote = open_pithos(linked.record.url, linked.token())
     with StateDB.open(linked.state) as database:
-        books = RootState(database)
-        local = open_local(linked, policy_now(), books)
-        cursor = books.cursor()
+        state = RootState(database)
+        local = open_local(linked, policy_now(), state)
+        cursor = state.cursor()
         assert cursor is not None
         changes = await remote.changes(cursor)
         assert changes is not None
         names = [RelPath(changed_file(place).encode()) for place in places]
-        scoping = Scoping(local=local, state=books, hints=Hints(directories=(), entries=names))
+        partial = PartialLook(local=local, state=state, hints=Hints(directories=(), entries=names))
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        part = await look_at_part(scoping, _Answered(changes), check=lambda _: None)
+        part = await look_at_part(partial, _Answered(changes), check=lambda _: None)
         elapsed_s, work_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
         await local.close()
     assert part is not None
