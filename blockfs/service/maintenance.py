@@ -138,10 +138,16 @@ def fsck_reply(examination: Examination) -> FsckReply:
     if len(draft.findings) > MAX_FINDINGS:
         rest = len(draft.findings) - MAX_FINDINGS
         findings.append(FindingMsg(kind="more", message=f"{rest} more findings are not listed"))
-    lost = []
-    for loss in draft.losses[:MAX_FINDINGS]:
-        path = draft.path(loss.ino) if loss.path is None else loss.path
-        lost.append(LossMsg(inode=loss.ino, path=path, what=loss.what, start=loss.start, end=loss.end))
+    lost = [
+        LossMsg(
+            inode=loss.ino,
+            path=draft.path(loss.ino) if loss.path is None else loss.path,
+            what=loss.what,
+            start=loss.start,
+            end=loss.end,
+        )
+        for loss in draft.losses[:MAX_FINDINGS]
+    ]
     return FsckReply(inodes_checked=examination.inodes, findings=findings, lost=lost)
 
 

@@ -259,13 +259,9 @@ class RemoteWorker:
         for below in self._outcome.below(Side.REMOTE, action.nid):
             path, tag = self._outcome.path(Side.REMOTE, below), self._outcome.tag(Side.REMOTE, below)
             if isinstance(tag, RemoteTag):
-                moved = RelPath(target + path[len(source) :])
-                order = port.Move(source=path, target=moved, expect=tag)
+                order = port.Move(source=path, target=RelPath(target + path[len(source) :]), expect=tag)
                 levels.setdefault(path.count(b"/"), []).append((below, order))
-        done: list[tuple[Nid, RemoteTag]] = []
-        for level in sorted(levels, reverse=True):
-            done += await self._move_level(levels[level])
-        return done
+        return [moved for level in sorted(levels, reverse=True) for moved in await self._move_level(levels[level])]
 
     async def _move_level(self, level: Sequence[tuple[Nid, port.Move]]) -> list[tuple[Nid, RemoteTag]]:
         """Raises the first error, when it is known what became of all."""

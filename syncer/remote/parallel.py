@@ -59,12 +59,10 @@ async def for_each(jobs: Iterator[T], work: Callable[[T], Awaitable[None]], work
         for job in jobs:  # no await inside the generator: taking a job is atomic
             await work(job)
 
-    try:
+    with one_error():
         async with trio.open_nursery() as nursery:
             for _ in range(workers):
                 nursery.start_soon(worker)
-    except BaseExceptionGroup as group:
-        raise first_error(group) from group
 
 
 async def outcomes(jobs: Sequence[J], work: Callable[[J], Awaitable[R]], workers: int) -> list[R | SyncerError]:

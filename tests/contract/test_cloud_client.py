@@ -16,9 +16,9 @@ from syncer.core.model import Kind, Meta, RemoteStat, meta_of
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, NotFoundError, UnsafeNameError
 from syncer.ports.orders import InMemory, Store, write_one
 from syncer.ports.remote import Remote
+from syncer.remote.container.replies import Judge
 from syncer.remote.http.transport import BadReplyError
 from syncer.remote.pithos.client import PithosClient
-from syncer.remote.pithos.replies import Judge
 from tests.contract.remotes import (
     BLOCK,
     META,

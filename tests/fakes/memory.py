@@ -39,9 +39,9 @@ from syncer.ports.remote import (
 )
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES, EXTENSION_SUBTREES, EXTENSION_WITHOUT
 from syncer.protocol.pithos.names import name_from_path
+from syncer.remote.container.conditions import describe, require
+from syncer.remote.container.info import ContainerInfo
 from syncer.remote.parallel import for_each, outcomes
-from syncer.remote.pithos.conditions import describe, require
-from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.polling import ServerChanges
 from syncer.remote.serials import SERIALS, Cursor
 from syncer.remote.source import Deliver, RemoteSource

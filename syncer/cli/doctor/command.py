@@ -42,11 +42,11 @@ from syncer.local.safe_open import DIRECTORY_FLAGS
 from syncer.local.syscalls import clone_file
 from syncer.local.volume.mount import check_mount
 from syncer.ports.remote import Counters, RemoteInfo
+from syncer.remote.container.replies import Judge
+from syncer.remote.container.requests import Requests
 from syncer.remote.http.retry import RetryPolicy
 from syncer.remote.http.transport import HttpTransport, Request
 from syncer.remote.parallel import one_error
-from syncer.remote.pithos.replies import Judge
-from syncer.remote.pithos.requests import Requests
 from syncer.remote.prefix import open_remote
 from syncer.remote.url import parse_url
 from syncer.state.statedb import StateDB

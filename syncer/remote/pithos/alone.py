@@ -2,7 +2,7 @@
 
 Two kinds of server. Ours checks conditions atomically by version. Synnefo's reads the object before it takes its lock
 (protocol note 0.2), so two writers can both succeed: there we look before (its If-Match can't see appended NULs) and
-after (`plain.py`).
+after (`synnefo/plain.py`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from syncer.ports.orders import Delete, Move, MoveTree, Order, SetMeta, Store, S
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.faults import decode_fault
 from syncer.protocol.pithos.headers import ObjectState
+from syncer.remote.container.conditions import describe, require
+from syncer.remote.container.info import same_payload, tag_of
+from syncer.remote.container.replies import Written
+from syncer.remote.container.requests import Condition, etag_condition, object_name, version_condition
+from syncer.remote.container.session import Session
 from syncer.remote.http.transport import Reply, Request
-from syncer.remote.pithos.conditions import describe, require
-from syncer.remote.pithos.plain import PlainServer
-from syncer.remote.pithos.replies import Written, same_payload, tag_of
-from syncer.remote.pithos.requests import Condition, etag_condition, object_name, version_condition
-from syncer.remote.pithos.session import Session
+from syncer.remote.synnefo.plain import PlainServer
 
 T = TypeVar("T")
 

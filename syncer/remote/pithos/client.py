@@ -27,20 +27,20 @@ from syncer.ports.remote import (
 from syncer.protocol.extensions.changes import MAX_RANGES, ChangesPage
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow
+from syncer.remote.container.info import ContainerInfo, lan_key_in, sort_out
+from syncer.remote.container.replies import Stamp
+from syncer.remote.container.requests import Requests
+from syncer.remote.container.session import Session
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import BadReplyError, HttpSettings, HttpTransport, Transport
-from syncer.remote.pithos.container import ContainerInfo
-from syncer.remote.pithos.cut import CutObjects, WrongBlockError
 from syncer.remote.pithos.pages import Pages
-from syncer.remote.pithos.plain import PlainServer
 from syncer.remote.pithos.read import VersionReader
-from syncer.remote.pithos.replies import Stamp, lan_key_in, sort_out
-from syncer.remote.pithos.requests import Requests
-from syncer.remote.pithos.session import Session
 from syncer.remote.pithos.write import Writer
 from syncer.remote.polling import ServerChanges
 from syncer.remote.serials import SERIALS, Cursor, ranges_of
 from syncer.remote.source import Deliver, RemoteSource
+from syncer.remote.synnefo.cut import CutObjects, WrongBlockError
+from syncer.remote.synnefo.plain import PlainServer
 from syncer.remote.url import RemoteUrl, parse_url
 
 _LISTING_TRIES: Final = 5

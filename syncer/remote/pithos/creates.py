@@ -1,7 +1,7 @@
 """Many new small objects on a server whose conditions are not atomic: one request each, where it can be.
 
 Such a server names neither an object's uuid in its reply, nor whether somebody else wrote the name in the same instant
-(`pithos_plain`). The uuids come from a listing of the names, afterwards, for all of them. Who slipped in is told by the
+(`synnefo/plain`). The uuids come from a listing of the names, afterwards, for all. Who slipped in is told by the
 serials of versions: the server has one counter for all, and writes in a container come one after the other, each with
 the next number (protocol note 3). So a version of somebody else that our condition did not see lies between the newest
 one that we knew when the request was sent and ours; if all numbers there are ours, there was none. Other writers on
@@ -22,11 +22,12 @@ from syncer.core.xattrs import XattrError
 from syncer.errors import ONE_NODE, SyncerError
 from syncer.ports.orders import Store, Stored
 from syncer.protocol.pithos.headers import ObjectState
+from syncer.remote.container.info import tag_of
+from syncer.remote.container.replies import Written
+from syncer.remote.container.requests import etag_condition, object_name
+from syncer.remote.container.session import Session
 from syncer.remote.parallel import for_each
 from syncer.remote.pithos.alone import Alone
-from syncer.remote.pithos.replies import Written, tag_of
-from syncer.remote.pithos.requests import etag_condition, object_name
-from syncer.remote.pithos.session import Session
 
 _MOST_KNOWN: Final = 1 << 16  # serials in memory; half of them are forgotten then
 _MARGIN: Final = 64  # rows of a page beyond the names that are looked for

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from syncer.core.partial.listing_diff import ListingDiff
+from syncer.remote.container.info import RowStats, sort_out
+from syncer.remote.container.replies import Judge
 from syncer.remote.http.transport import Reply
-from syncer.remote.pithos.replies import Judge, RowStats, sort_out
 
 
 class Pages:

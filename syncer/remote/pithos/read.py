@@ -20,14 +20,15 @@ from syncer.ports.remote import KnownList, Secret
 from syncer.protocol.extensions.bulk_read import MAX_OBJECTS, Wanted
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.byteranges import RangeError, parse_parts
+from syncer.remote.container.conditions import describe
+from syncer.remote.container.info import stat_of
+from syncer.remote.container.requests import object_name
+from syncer.remote.container.runs import Run, gathered, runs
+from syncer.remote.container.session import Session
 from syncer.remote.http.transport import Reply
 from syncer.remote.parallel import for_each, outcomes
-from syncer.remote.pithos.conditions import describe
-from syncer.remote.pithos.cut import WrongBlockError
-from syncer.remote.pithos.replies import stat_of
-from syncer.remote.pithos.requests import Run, gathered, object_name, runs
-from syncer.remote.pithos.session import Session
 from syncer.remote.source import Deliver
+from syncer.remote.synnefo.cut import WrongBlockError
 
 Bytes = bytes | memoryview
 RUN_BYTES: Final = 4 << 20

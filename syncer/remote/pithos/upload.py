@@ -23,12 +23,12 @@ from syncer.errors import ForbiddenError
 from syncer.ports.orders import Reader, Store, Stored
 from syncer.protocol.extensions.hashmap_delta import MAX_DELTA_IDS, Delta, delta_between, delta_of
 from syncer.protocol.pithos import headers as wire
+from syncer.remote.container.replies import Written
+from syncer.remote.container.requests import NO_HEADERS, Condition, object_name
+from syncer.remote.container.session import Session
 from syncer.remote.http.transport import BadReplyError
 from syncer.remote.parallel import for_each
 from syncer.remote.pithos.alone import Alone, Payload
-from syncer.remote.pithos.replies import Written
-from syncer.remote.pithos.requests import NO_HEADERS, Condition, object_name
-from syncer.remote.pithos.session import Session
 
 BATCH_BYTES: Final = 4 << 20
 """Of one POST: large enough that the server's sync of a batch costs little, small enough to repeat after a loss."""

@@ -22,13 +22,13 @@ from syncer.ports.orders import Delete, Done, Move, MoveTree, Order, Reader, Set
 from syncer.protocol.extensions import bulk
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.faults import Fault, encode_fault
+from syncer.remote.container.info import ContainerInfo
+from syncer.remote.container.requests import object_name
+from syncer.remote.container.session import Session
 from syncer.remote.http.transport import Reply, ReplyLostError
 from syncer.remote.parallel import LISTS_AT_ONCE, cut_into_lists, for_each
 from syncer.remote.pithos.alone import Alone
-from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.pithos.creates import Creator, OwnSerials
-from syncer.remote.pithos.requests import object_name
-from syncer.remote.pithos.session import Session
 from syncer.remote.pithos.upload import Uploads
 
 _ALONE_AT_ONCE: Final = 16  # requests of their own: they wait for round trips most of the time

@@ -366,11 +366,7 @@ def uuid_text(raw: bytes) -> str:
 
 def encode_texts(texts: Iterable[str]) -> bytes:
     """Texts one after the other, each as u16 length and UTF-8."""
-    parts: list[bytes] = []
-    for text in texts:
-        raw = text.encode("utf-8")
-        parts += (_LENGTH.pack(len(raw)), raw)
-    return b"".join(parts)
+    return b"".join(_LENGTH.pack(len(raw)) + raw for raw in (text.encode("utf-8") for text in texts))
 
 
 def decode_texts(raw: bytes, at: int = 0) -> list[str]:

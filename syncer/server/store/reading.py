@@ -171,10 +171,10 @@ class ObjectReader:
         parts = list(spans(start, length, self.block_size))
         first = parts[0].index
         ids = self.ids(opened, first, len(parts))
-        pieces = []
-        for at, span in enumerate(parts):
-            block_id = BlockId(ids[at * ID_SIZE : (at + 1) * ID_SIZE])
-            pieces.append(self._blocks.read(block_id, span.start, span.length))
+        pieces = [
+            self._blocks.read(BlockId(ids[at * ID_SIZE : (at + 1) * ID_SIZE]), span.start, span.length)
+            for at, span in enumerate(parts)
+        ]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def small_contents(self, at: Place, wanted: Sequence[tuple[str, int]], most_bytes: int) -> list[bytes | None]:

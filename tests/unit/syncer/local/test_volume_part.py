@@ -22,7 +22,7 @@ from syncer.local.volume.part import Journal, VolumePart, knows
 from syncer.local.volume.tree import stat_of, volume_tag
 from syncer.ports.remote import Changes
 from syncer.ports.state import Memory
-from syncer.remote.pithos.container import ContainerInfo
+from syncer.remote.container.info import ContainerInfo
 from syncer.remote.serials import SERIALS, Cursor
 from tests import effort
 from tests.kit.rows import MemoryRows

@@ -6,7 +6,7 @@ import pytest
 
 from syncer.ports.remote import Capabilities
 from syncer.protocol.extensions.subtree import MAX_OBJECTS
-from syncer.remote.pithos.container import ContainerInfo
+from syncer.remote.container.info import ContainerInfo
 
 MIB = 1 << 20
 

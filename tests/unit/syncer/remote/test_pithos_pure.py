@@ -13,20 +13,14 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
 from syncer.errors import CorruptionError, NoSpaceError, UnsafeNameError
+from syncer.remote.container.conditions import same_version
+from syncer.remote.container.replies import Judge
+from syncer.remote.container.requests import Requests, etag_condition, object_name, version_condition
+from syncer.remote.container.runs import runs
 from syncer.remote.http.transport import BadReplyError, Reply, ReplyLostError, Request
-from syncer.remote.pithos.conditions import same_version
 from syncer.remote.pithos.creates import OwnSerials
-from syncer.remote.pithos.replies import Judge
-from syncer.remote.pithos.requests import (
-    Requests,
-    etag_condition,
-    object_name,
-    parse_trash_name,
-    runs,
-    trash_name,
-    version_condition,
-)
 from syncer.remote.pithos.upload import batches, first_places
+from syncer.remote.synnefo.plain import parse_trash_name, trash_name
 from syncer.remote.url import parse_url
 
 URL = parse_url("pithos+http://h:1/v1/alice/vms")

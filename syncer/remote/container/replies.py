@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, NoReturn
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
 from blockfs.runtime.output import shown
-from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, RemoteTag
-from syncer.core.paths import LAN_KEY, is_hidden, rel_path
+from syncer.core.model import RelPath, RemoteTag
 from syncer.core.subtrees import Guard, SubtreeMove
 from syncer.errors import (
     AuthError,
@@ -27,7 +26,7 @@ from syncer.errors import (
     UnsafeNameError,
     UsageError,
 )
-from syncer.ports.remote import KnownList, RefusedName
+from syncer.ports.remote import KnownList
 from syncer.protocol.extensions import blocklists
 from syncer.protocol.extensions.bulk import BulkError, Result, decode_results
 from syncer.protocol.extensions.bulk_read import BulkReadError, decode_contents
@@ -39,14 +38,11 @@ from syncer.protocol.pithos.faults import CORRUPT_BLOCK, decode_fault
 from syncer.protocol.pithos.hashmap import HashmapError, decode_hashmap, decode_ids
 from syncer.protocol.pithos.headers import HeaderError, ObjectState
 from syncer.protocol.pithos.listing import ListingError, ObjectRow, decode_objects, decode_versions
-from syncer.protocol.pithos.names import path_from_name
+from syncer.remote.container.conditions import describe
+from syncer.remote.container.info import ContainerInfo
 from syncer.remote.http.transport import BadReplyError, Reply, ReplyLostError, Request
-from syncer.remote.pithos.conditions import describe
-from syncer.remote.pithos.container import ContainerInfo
 from syncer.remote.serials import Cursor
 from syncer.remote.url import parse_url
-
-MAX_TARGET_BYTES: Final = 4095  # PATH_MAX without its NUL: no longer link text can be made locally
 
 _LOST: Final = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Whether anything was done is unknown, and trying again may help."""
@@ -60,20 +56,6 @@ _LONG_TARGET: Final = 2000  # bytes of a URL from which on servers may refuse it
 _MOST_RETRY_AFTER_S: Final = 60  # a server can't send us to sleep
 
 _TEXT_LIMIT: Final = 300  # characters of a server's message that we pass on
-
-
-class RowStats(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of a listing, sorted out.
-
-    Attributes:
-        objects: What can be synced.
-        refused: What can't, with reasons.
-        hidden: Rows with reserved names, among them objects that wait for their deletion.
-    """
-
-    objects: list[RemoteStat]
-    refused: list[RefusedName]
-    hidden: list[ObjectRow]
 
 
 class Stamp(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,27 +235,21 @@ class Judge:
             return None
         if wire.EXTENSION_CHANGES not in self.container_info(reply).extensions:
             return None
-        try:
+        with self._reading():
             return Cursor(identity=identity, version=version, modified_us=wire.parse_timestamp(timestamp))
-        except HeaderError as error:
-            self.bad(f"{self.container}: {error}")
 
     def changes(self, reply: Reply, since: Cursor) -> ChangesPage:
         """Read what changed since a cursor."""
-        try:
+        with self._reading():
             page = decode_changes(reply.body, since.version)
-        except ListingError as error:
-            self.bad(f"{self.container}: {error}")
         if page.identity != since.identity:
             self.bad(f"{self.container}: asked about {since.identity}, told about {page.identity[:80]!r}")
         return page
 
     def rows(self, reply: Reply) -> list[ObjectRow]:
         """Read a page of a listing."""
-        try:
+        with self._reading():
             return decode_objects(reply.body)
-        except ListingError as error:
-            self.bad(f"{self.container}: {error}")
 
     def objects(self, reply: Reply) -> int | None:
         """How many objects the container has, as the headers of a listing say; None if they do not."""
@@ -281,17 +257,13 @@ class Judge:
 
     def versions(self, reply: Reply) -> list[int]:
         """Read a version list."""
-        try:
+        with self._reading():
             return [row.version for row in decode_versions(reply.body)]
-        except ListingError as error:
-            self.bad(f"{self.container}: {error}")
 
     def state(self, reply: Reply) -> ObjectState:
         """Read a HEAD of an object."""
-        try:
+        with self._reading():
             return wire.object_state(reply.headers.items())
-        except HeaderError as error:
-            self.bad(f"{self.container}: {error}")
 
     def written(self, reply: Reply) -> Written:
         """Read the reply to a write."""
@@ -323,16 +295,12 @@ class Judge:
 
     def stored(self, reply: Reply) -> list[BlockId]:
         """Read a list of ids."""
-        try:
+        with self._reading("not a list of block ids: "):
             return decode_ids(reply.body)
-        except HashmapError as error:
-            self.bad(f"{self.container}: not a list of block ids: {error}")
 
     def _ids(self, reply: Reply) -> list[BlockId]:
-        try:
+        with self._reading("not a list of block ids: "):
             return blocklists.split_ids(reply.body)
-        except HashmapError as error:
-            self.bad(f"{self.container}: not a list of block ids: {error}")
 
     def block_list(
         self, reply: Reply, path: RelPath, tag: RemoteTag, block_size: int, known: KnownList | None = None
@@ -362,25 +330,27 @@ class Judge:
 
     def results(self, reply: Reply, count: int) -> list[Result]:
         """Read what became of several small changes."""
-        try:
+        with self._reading():
             return decode_results(reply.body, count)
-        except BulkError as error:
-            self.bad(f"{self.container}: {error}")
 
     def contents(self, reply: Reply, count: int) -> list[bytes | None]:
         """Read several small contents."""
-        try:
+        with self._reading():
             return decode_contents(reply.body, count)
-        except BulkReadError as error:
-            self.bad(f"{self.container}: {error}")
 
     def moved_subtree(self, reply: Reply, source: str, target: str, guard: Guard) -> SubtreeMove:
         """Read the reply to a move of a subtree."""
-        try:
+        with self._reading():
             first = wire.parse_decimal(wire.SUBTREE_FIRST, reply.headers.get(wire.SUBTREE_FIRST.lower(), ""))
             return checked_move(source, target, first, guard.text)
-        except (HeaderError, SubtreeError) as error:
-            self.bad(f"{self.container}: {error}")
+
+    @contextmanager
+    def _reading(self, what: str = "") -> Iterator[None]:
+        """Whatever a codec finds wrong is told of the container."""
+        try:
+            yield
+        except (BulkError, BulkReadError, HashmapError, HeaderError, ListingError, SubtreeError) as error:
+            self.bad(f"{self.container}: {what}{error}")
 
     def bad(self, text: str) -> NoReturn:
         """Something answers, but not as it should."""
@@ -403,72 +373,7 @@ def _serial(text: str) -> int | None:
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= _SERIAL_DIGITS else None
 
 
-def tag_of(state: ObjectState) -> RemoteTag:
-    """The condition for changing this version."""
-    return RemoteTag(uuid=state.uuid, version=state.version, etag=state.etag, size_bytes=state.size_bytes)
-
-
-def stat_of(path: RelPath, state: ObjectState) -> RemoteStat:
-    """A remote observation from headers or a row; the symlink target is not in either."""
-    kind = wire.kind_of(state.content_type)
-    content = Content(size_bytes=state.size_bytes, object_hash=state.object_hash) if kind is Kind.FILE else None
-    meta = None if state.meta is None else wire.decode_meta(state.meta)
-    if meta is not None and meta.mtime_ns is None and kind is Kind.FILE:
-        # Somebody wrote it who tells no mtime (kamaki): with the old one, programs that compare size and mtime would
-        # miss the new content, and each device would have its own.
-        meta = replace(meta, mtime_ns=wire.mtime_of(state.modified_us))
-    return RemoteStat(
-        path=path, kind=kind, meta=meta, content=content, tag=tag_of(state), modified_us=state.modified_us
-    )
-
-
-def same_payload(state: ObjectState, kind: Kind | None, size_bytes: int, etag: str, meta: Meta) -> bool:
-    """Whether a version is what we were about to write: then a lost reply was a success."""
-    return (
-        kind in {None, wire.kind_of(state.content_type)}
-        and state.size_bytes == size_bytes
-        and state.etag == etag
-        and wire.encode_meta(meta).items() <= (state.meta or {}).items()
-    )
-
-
 def _is_settled(reply: Reply) -> bool:
     """Whether the next change of the container will have a later Last-Modified, which has full seconds."""
     now, changed = (wire.parse_http_date(reply.headers.get(name, "")) for name in ("date", "last-modified"))
     return now is not None and changed is not None and now - changed >= _SETTLED_S
-
-
-def sort_out(rows: Iterable[ObjectRow]) -> RowStats:
-    """Split rows into what can be synced, what can't, and what is reserved. Names are checked here."""
-    found = RowStats(objects=[], refused=[], hidden=[])
-    for row in rows:
-        try:
-            path = rel_path(path_from_name(row.name))
-        except UnsafeNameError as error:
-            found.refused.append(RefusedName(name=row.name, reason=error.reason, size_bytes=row.state.size_bytes))
-            continue
-        if is_hidden(path):
-            found.hidden.append(row)
-            continue
-        stat = stat_of(path, row.state)
-        objection = _objection(stat)
-        if objection is None:
-            found.objects.append(stat)
-        else:
-            found.refused.append(RefusedName(name=row.name, reason=objection, size_bytes=row.state.size_bytes))
-    return found
-
-
-def lan_key_in(hidden: Iterable[ObjectRow]) -> RemoteStat | None:
-    """The share's key among reserved rows."""
-    return next((stat_of(RelPath(LAN_KEY), row.state) for row in hidden if row.name.encode() == LAN_KEY), None)
-
-
-def _objection(stat: RemoteStat) -> str | None:
-    """Why an object of a good name can't be synced."""
-    size_bytes = stat.tag.size_bytes
-    if stat.kind is Kind.DIRECTORY and size_bytes:
-        return f"it is a directory by its type, but has {size_bytes} bytes of content"
-    if stat.kind is Kind.SYMLINK and not 0 < size_bytes <= MAX_TARGET_BYTES:
-        return f"it is a symlink by its type, but its target has {size_bytes} bytes"
-    return None

@@ -12,12 +12,12 @@ from syncer.errors import ConflictOnRemoteError
 from syncer.ports.remote import Counters
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.headers import ObjectState
+from syncer.remote.container.conditions import describe
+from syncer.remote.container.info import ContainerInfo, stat_of
+from syncer.remote.container.replies import Judge, Stamp
+from syncer.remote.container.requests import Requests
 from syncer.remote.http.retry import Retry
 from syncer.remote.http.transport import Reply, Request, Transport
-from syncer.remote.pithos.conditions import describe
-from syncer.remote.pithos.container import ContainerInfo
-from syncer.remote.pithos.replies import Judge, Stamp, stat_of
-from syncer.remote.pithos.requests import Requests
 
 
 class Current(msgspec.Struct, frozen=True, kw_only=True):

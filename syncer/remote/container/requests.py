@@ -7,10 +7,8 @@ from math import ceil
 from typing import Final, TypeAlias
 from urllib.parse import urlencode
 
-import msgspec
-
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.extents import block_count, block_length
+from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE
 from syncer.core.model import NO_META, Kind, Meta, RelPath, RemoteTag
@@ -26,24 +24,19 @@ from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.byteranges import range_header, ranges_header
 from syncer.protocol.pithos.hashmap import encode_hashmap, join_blocks
 from syncer.protocol.pithos.listing import MAX_ROWS
-from syncer.protocol.pithos.names import MAX_OBJECT_CHARACTERS, name_from_path, quote_name
+from syncer.protocol.pithos.names import name_from_path, quote_name
+from syncer.remote.container.runs import Run
 from syncer.remote.http.transport import Request
 from syncer.remote.serials import Cursor
 from syncer.remote.url import RemoteUrl
 
 MAX_LISTING_BYTES: Final = 64 << 20  # 10,000 rows of ~450 bytes; names up to 6 KiB of JSON each still fit
-MAX_RUNS: Final = 64
-"""Ranges of one request: 64 blocks of 64 KiB are a reply of 4 MiB, and their header has 1.6 KB."""
-
 _PART_HEAD_BYTES: Final = 512  # before each part of such a reply
 _BYTES_PER_ID: Final = 70  # a quoted hex id with comma and some white space, as in protocol.hashmap
 _HASHMAP_FRAME_BYTES: Final = 4096
 
 _BYTES_PER_RESULT: Final = 1024
 _BULK_TYPE: Final = "application/vnd.blocksync.bulk"
-
-TRASH_FOLDER: Final = ".blocksync/trash"
-"""Where plain Pithos objects go before they are deleted: their name here says what they must be."""
 
 Condition = Mapping[str, str]
 """Condition headers; and metadata of others that a write would drop, if they are not sent again."""
@@ -117,8 +110,12 @@ class Requests:
             limit: So many rows at most.
         """
         below = "" if whole or not self.url.prefix else f"{self.url.prefix}/"
-        query = {"format": "json", "limit": str(min(limit, MAX_ROWS)), **({"marker": marker} if marker else {})}
-        query |= {"prefix": below} if below else {}
+        query = {
+            "format": "json",
+            "limit": str(min(limit, MAX_ROWS)),
+            **({"marker": marker} if marker else {}),
+            **({"prefix": below} if below else {}),
+        }
         return Request(
             method="GET",
             target=f"{self._container}?{urlencode(query)}",
@@ -172,8 +169,7 @@ class Requests:
 
     def read(self, name: str, tag: RemoteTag) -> Request:
         """A whole version, with what a HEAD says of it."""
-        target = self._object(name, _pin(tag.version))
-        return Request(method="GET", target=target, max_reply_bytes=tag.size_bytes)
+        return Request(method="GET", target=self._object(name, _pin(tag.version)), max_reply_bytes=tag.size_bytes)
 
     def read_run(self, name: str, version: int | None, run: Run) -> Request:
         """Adjacent blocks of one version, or of what is there now, as one byte range."""
@@ -325,63 +321,6 @@ class Requests:
         return f"{path}?{text}" if text else path
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """Adjacent blocks of one object, to be fetched by one range.
-
-    Attributes:
-        first: Index of the first.
-        count: How many, at least 1.
-        start: First byte in the object.
-        length_bytes: Bytes of all of them; the object's last block may be short.
-    """
-
-    first: int
-    count: int
-    start: int
-    length_bytes: int
-
-
-def runs(indexes: Sequence[int], size_bytes: int, block_size: int, max_bytes: int) -> list[Run]:
-    """Join adjacent indexes to runs.
-
-    Args:
-        indexes: Distinct block indexes, ascending.
-        size_bytes: Of the object.
-        block_size: Bytes of a block.
-        max_bytes: Longest run, except that one block is always allowed.
-    """
-    most = max(1, max_bytes // block_size)
-    found: list[Run] = []
-    at = 0
-    while at < len(indexes):
-        first = indexes[at]
-        count = 1
-        while count < most and at + count < len(indexes) and indexes[at + count] == first + count:
-            count += 1
-        length = (count - 1) * block_size + block_length(first + count - 1, size_bytes, block_size)
-        found.append(Run(first=first, count=count, start=first * block_size, length_bytes=length))
-        at += count
-    return found
-
-
-def gathered(jobs: Sequence[Run], max_bytes: int) -> list[list[Run]]:
-    """Put runs together that can be fetched by one request of several ranges.
-
-    Args:
-        jobs: In order.
-        max_bytes: Of one request, except that one run is always allowed.
-    """
-    found: list[list[Run]] = []
-    room = 0
-    for run in jobs:
-        if not found or run.length_bytes > room or len(found[-1]) == MAX_RUNS:
-            found.append([])
-            room = max_bytes
-        found[-1].append(run)
-        room -= run.length_bytes
-    return found
-
-
 def version_condition(expect: RemoteTag | None) -> dict[str, str]:
     """Condition of our own server: exactly this version, or no object."""
     return {wire.IF_OBJECT_VERSION: str(expect.version if expect else 0)}
@@ -401,22 +340,6 @@ def object_name(path: RelPath) -> str:
     if is_reserved(path):
         raise UnsafeNameError(path, "it is reserved for blocksync")
     return name_from_path(rel_path(path))
-
-
-def trash_name(name: str, tag: RemoteTag) -> str:
-    """Hidden name under which an object waits for its deletion; see `parse_trash_name`."""
-    evidence = f"{TRASH_FOLDER}/{tag.uuid}.{tag.size_bytes}.{tag.etag}"
-    full = f"{evidence}/{name}"
-    return full if len(full) <= MAX_OBJECT_CHARACTERS else evidence
-
-
-def parse_trash_name(name: str) -> tuple[str, str, int, str] | None:
-    """Original name ("" if it was too long), uuid, size and etag of what was to be deleted; None for other names."""
-    evidence, _, original = name.removeprefix(f"{TRASH_FOLDER}/").partition("/")
-    parts = evidence.split(".")
-    if not name.startswith(f"{TRASH_FOLDER}/") or len(parts) != 3 or not parts[1].isdecimal():
-        return None
-    return original, parts[0], int(parts[1]), parts[2]
 
 
 def _pin(version: int | None) -> dict[str, str]:

@@ -18,10 +18,11 @@ from blockfs.runtime.output import shown
 from syncer.core.model import NO_META, RelPath, RemoteTag
 from syncer.errors import ConflictOnRemoteError, CorruptionError, CutObjectError
 from syncer.protocol.pithos.listing import ObjectRow
+from syncer.remote.container.conditions import describe
+from syncer.remote.container.requests import object_name
+from syncer.remote.container.runs import Run, runs
+from syncer.remote.container.session import Session
 from syncer.remote.http.transport import Reply
-from syncer.remote.pithos.conditions import describe
-from syncer.remote.pithos.requests import Run, object_name, runs
-from syncer.remote.pithos.session import Session
 
 WHOLE_FOLDER: Final = ".blocksync/whole"
 """Where such an object is for a moment: its name is the id, so that whoever finds one knows what it is."""

@@ -19,10 +19,14 @@ from syncer.ports.orders import Stored
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import ObjectRow
-from syncer.remote.pithos.conditions import describe, require
-from syncer.remote.pithos.replies import tag_of
-from syncer.remote.pithos.requests import etag_condition, object_name, parse_trash_name, trash_name
-from syncer.remote.pithos.session import Current, Session
+from syncer.protocol.pithos.names import MAX_OBJECT_CHARACTERS
+from syncer.remote.container.conditions import describe, require
+from syncer.remote.container.info import tag_of
+from syncer.remote.container.requests import etag_condition, object_name
+from syncer.remote.container.session import Current, Session
+
+TRASH_FOLDER: Final = ".blocksync/trash"
+"""Where plain Pithos objects go before they are deleted: their name here says what they must be."""
 
 _DROPPED: Final = {wire.OBJECT_SHARING: "sharing", wire.OBJECT_PUBLIC: "public link"}
 
@@ -211,18 +215,33 @@ class PlainServer:
 
     async def _later(self, name: str, path: RelPath, known: int, until: int | None = None) -> list[ForeignVersion]:
         """The versions of a name after one, and before another one."""
-        found: list[ForeignVersion] = []
-        for version in await self._versions(name):
-            if version > known and (until is None or version < until):
-                current = await self._session.current(name, version)
-                if current is not None:
-                    found.append(_foreign(path, current.state))
-        return found
+        return [
+            _foreign(path, current.state)
+            for version in await self._versions(name)
+            if version > known and (until is None or version < until)
+            if (current := await self._session.current(name, version)) is not None
+        ]
 
     async def _versions(self, name: str) -> list[int]:
         """All versions of a name; none if it never existed."""
         reply = await self._session.ask(self._session.make.versions(name), 200, 404)
         return [] if reply.status == 404 else self._session.judge.versions(reply)
+
+
+def trash_name(name: str, tag: RemoteTag) -> str:
+    """Hidden name under which an object waits for its deletion; see `parse_trash_name`."""
+    evidence = f"{TRASH_FOLDER}/{tag.uuid}.{tag.size_bytes}.{tag.etag}"
+    full = f"{evidence}/{name}"
+    return full if len(full) <= MAX_OBJECT_CHARACTERS else evidence
+
+
+def parse_trash_name(name: str) -> tuple[str, str, int, str] | None:
+    """Original name ("" if it was too long), uuid, size and etag of what was to be deleted; None for other names."""
+    evidence, _, original = name.removeprefix(f"{TRASH_FOLDER}/").partition("/")
+    parts = evidence.split(".")
+    if not name.startswith(f"{TRASH_FOLDER}/") or len(parts) != 3 or not parts[1].isdecimal():
+        return None
+    return original, parts[0], int(parts[1]), parts[2]
 
 
 def _is(state: ObjectState, uuid: str, size_bytes: int, etag: str) -> bool:

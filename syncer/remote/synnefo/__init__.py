@@ -1,0 +1,1 @@
+"""What is needed only for a Pithos without atomic conditions, Synnefo's."""
