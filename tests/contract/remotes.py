@@ -29,11 +29,11 @@ from syncer.ports.localvalues import content_of
 from syncer.ports.orders import write_one
 from syncer.ports.remote import Counters, KnownList, Remote
 from syncer.protocol.pithos import headers
+from syncer.remote.container.info import stat_of
+from syncer.remote.container.requests import object_name
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
 from syncer.remote.pithos.client import PithosClient, open_pithos
-from syncer.remote.pithos.replies import stat_of
-from syncer.remote.pithos.requests import object_name
 from syncer.remote.prefix import PrefixClient
 from syncer.remote.source import Reads
 from syncer.remote.url import parse_url

@@ -10,13 +10,9 @@ change any more.
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from enum import Enum
+from collections.abc import Mapping
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from blockfs.blocks.extents import block_count, block_length
@@ -25,88 +21,25 @@ from blockfs.engine.content.filestate import MAX_SIZE
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.leaves import set_run
 from blockfs.engine.context import Stores
+from blockfs.engine.copies.conditions import (
+    Applied,
+    Expectation,
+    Place,
+    Reason,
+    RefusedError,
+    applied,
+    check_version,
+    refusing,
+)
 from blockfs.engine.names.acl import ACCESS
 from blockfs.engine.names.attributes import MODE_BITS, SPECIAL_BITS, AttributeChanges, Caller, RenameFlags
 from blockfs.engine.names.namespace import Namespace
 from blockfs.engine.names.xattrs import follow_chmod
-from blockfs.errors import BlockfsError, FsError, UsageError
+from blockfs.errors import UsageError
 from blockfs.tree.schema import Inode, Kind
 from blockfs.xattrs import PREFIX, Carried, carried, to_change
 
 _LOCKED_IDS: Final = 16384  # ids put into leaves in one go: other requests wait about 5 ms for it
-
-
-class Reason(Enum):
-    """Why a change was not made. The value is what the control socket says."""
-
-    CHANGED = "changed"
-    """Another inode, or other content."""
-    OCCUPIED = "occupied"
-    """The new name is taken."""
-    BUSY = "busy"
-    """Open for writing, or written since and not told of yet: try again later."""
-    GONE = "gone"
-    """No such name, inode or directory."""
-    NOT_EMPTY = "not_empty"
-    """A directory with names in it."""
-
-
-class RefusedError(BlockfsError):
-    """The world is not as expected; nothing was changed."""
-
-    errno = errno.EBUSY
-
-    def __init__(self, reason: Reason) -> None:
-        self.reason = reason
-        super().__init__(f"refused: {reason.value}")
-
-
-class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A name in a directory.
-
-    Attributes:
-        parent: Inode of the directory.
-        name: The name.
-    """
-
-    parent: int
-    name: bytes
-
-
-class Expectation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a change expects to find.
-
-    Attributes:
-        ino: The inode, or None: the place must be free.
-        content_version: Its content version, or None: any.
-    """
-
-    ino: int | None
-    content_version: int | None = None
-
-
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
-    """A change that was made.
-
-    Attributes:
-        ino: The inode that has the place now, or that was removed.
-        version: Its version after the change; 0 if it is gone.
-        content_version: Its content version; 0 if it is gone.
-        displaced: The inode that was moved to the trash.
-    """
-
-    ino: int
-    version: int
-    content_version: int
-    displaced: int | None = None
-
-
-_REASONS: Final = {
-    errno.ENOENT: Reason.GONE,
-    errno.ENOTDIR: Reason.GONE,
-    errno.EEXIST: Reason.OCCUPIED,
-    errno.ENOTEMPTY: Reason.NOT_EMPTY,
-}
 
 
 class Apply:
@@ -239,7 +172,7 @@ class Apply:
         if next(self._stores.blocks.stored_lengths([last_id])) > most:
             raise UsageError("the last block has bytes past the end of the file; set it to the block that hasn't")
         tree, inodes = self._stores.tree, self._namespace.inodes
-        with self._stores.lock, _refusing():
+        with self._stores.lock, refusing():
             prepared = self._prepared_inode(handle)
             directory = inodes.writable_directory(place.parent)
             displaced = self._make_way(place, expect, trash)
@@ -251,7 +184,7 @@ class Apply:
             inodes.touch_directory(directory, now_ns)
             self._prepared.discard(handle)
             self._keep_xattrs(displaced, handle)
-            return _applied(installed, displaced)
+            return applied(installed, displaced)
 
     def abandon_file(self, handle: int) -> None:
         """Drop a prepared file; one that is installed or dropped already is fine."""
@@ -280,9 +213,9 @@ class Apply:
         Raises:
             RefusedError: OCCUPIED, GONE.
         """
-        with self._stores.lock, _refusing():
+        with self._stores.lock, refusing():
             made = self._namespace.mkdir(place.parent, place.name, mode=mode, caller=caller)
-            return _applied(self._namespace.inodes.inode(made.ino))
+            return applied(self._namespace.inodes.inode(made.ino))
 
     def symlink(self, place: Place, *, target: bytes, caller: Caller) -> Applied:
         """Make a symlink under a free name.
@@ -290,9 +223,9 @@ class Apply:
         Raises:
             RefusedError: OCCUPIED, GONE.
         """
-        with self._stores.lock, _refusing():
+        with self._stores.lock, refusing():
             made = self._namespace.symlink(place.parent, place.name, target=target, caller=caller)
-            return _applied(self._namespace.inodes.inode(made.ino))
+            return applied(self._namespace.inodes.inode(made.ino))
 
     def move(self, place: Place, to: Place, expect: Expectation) -> Applied:
         """Move what is expected at `place` to a free name. It may be open: a move changes no content.
@@ -300,12 +233,12 @@ class Apply:
         Raises:
             RefusedError: GONE, CHANGED, OCCUPIED.
         """
-        with self._stores.lock, _refusing():
+        with self._stores.lock, refusing():
             self._expected(place, expect)
             self._rename(place, to)
             found = self._stores.tree.lookup(to.parent, to.name)
             assert found is not None
-            return _applied(self._namespace.inodes.inode(found))
+            return applied(self._namespace.inodes.inode(found))
 
     def remove(self, place: Place, expect: Expectation, *, trash: Place | None = None) -> Applied:
         """Take what is expected away from `place`.
@@ -318,18 +251,18 @@ class Apply:
         Raises:
             RefusedError: GONE, CHANGED, BUSY, NOT_EMPTY; OCCUPIED if the trash place is.
         """
-        with self._stores.lock, _refusing():
+        with self._stores.lock, refusing():
             inode = self._expected(place, expect)
             self._check_quiet(inode)
             if trash is not None:
                 self._rename(place, trash)
-                return _applied(self._namespace.inodes.inode(inode.ino), inode.ino)
+                return applied(self._namespace.inodes.inode(inode.ino), inode.ino)
             if inode.kind is Kind.DIRECTORY:
                 self._namespace.rmdir(place.parent, place.name)
             else:
                 self._namespace.unlink(place.parent, place.name)
             left = self._stores.tree.inode(inode.ino)
-            return Applied(ino=inode.ino, version=0, content_version=0) if left is None else _applied(left)
+            return Applied(ino=inode.ino, version=0, content_version=0) if left is None else applied(left)
 
     def set_meta(
         self,
@@ -359,9 +292,9 @@ class Apply:
         """
         if expect.ino is None:
             raise UsageError("set_meta needs an inode")
-        with self._stores.lock, _refusing():
+        with self._stores.lock, refusing():
             inode = self._namespace.inodes.inode(expect.ino)
-            _check_version(inode, expect)
+            check_version(inode, expect)
             self._check_quiet(inode)
             if mode is not None and keep_special:
                 mode = mode & ~SPECIAL_BITS | inode.mode & SPECIAL_BITS
@@ -370,7 +303,7 @@ class Apply:
             if xattrs is not None:
                 have = carried(self._stores.tree.xattrs(inode.ino), xattr_bytes)
                 self._set_xattrs(inode.ino, to_change(have, xattrs, seen))
-            return _applied(self._namespace.inodes.inode(expect.ino))
+            return applied(self._namespace.inodes.inode(expect.ino))
 
     def _set_xattrs(self, ino: int, changes: Mapping[bytes, bytes | None]) -> None:
         for name, value in changes.items():
@@ -406,7 +339,7 @@ class Apply:
         inode = self._namespace.inodes.child(place.parent, place.name)
         if inode.ino != expect.ino:
             raise RefusedError(Reason.CHANGED)
-        _check_version(inode, expect)
+        check_version(inode, expect)
         return inode
 
     def _check_quiet(self, inode: Inode) -> None:
@@ -430,24 +363,3 @@ class Apply:
     def _rename(self, place: Place, to: Place) -> None:
         # NOREPLACE replaces nothing, so nothing must be flushed first: it never waits.
         self._namespace.rename(place.parent, place.name, to.parent, to.name, flags=RenameFlags.NOREPLACE)
-
-
-def _applied(inode: Inode, displaced: int | None = None) -> Applied:
-    return Applied(ino=inode.ino, version=inode.version, content_version=inode.content_version, displaced=displaced)
-
-
-def _check_version(inode: Inode, expect: Expectation) -> None:
-    if expect.content_version is not None and inode.content_version != expect.content_version:
-        raise RefusedError(Reason.CHANGED)
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    """Answer what the namespace finds missing, taken or not empty as a refusal. It decides before it changes."""
-    try:
-        yield
-    except FsError as error:
-        reason = _REASONS.get(error.errno)
-        if reason is None:
-            raise
-        raise RefusedError(reason) from error

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from blockfs.control import protocol
 from blockfs.control.protocol import ChangedReply, Done, Reply
-from blockfs.engine.copies.apply import Applied, Expectation, Place, RefusedError
+from blockfs.engine.copies.conditions import Applied, Expectation, Place, RefusedError
 from blockfs.engine.names.attributes import Caller
 from blockfs.errors import UsageError
 from blockfs.service.conversation import Conversation

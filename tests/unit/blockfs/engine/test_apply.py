@@ -8,7 +8,8 @@ import pytest
 
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import PADDING_ID, ZERO_BLOCK, BlockId
-from blockfs.engine.copies.apply import Applied, Apply, Expectation, Place, Reason, RefusedError
+from blockfs.engine.copies.apply import Apply
+from blockfs.engine.copies.conditions import Applied, Expectation, Place, Reason, RefusedError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import UsageError
 from blockfs.tree.schema import ROOT_INO, Kind

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from blockfs.engine.copies.apply import Expectation, Place
+from blockfs.engine.copies.conditions import Expectation, Place
 from blockfs.engine.filesystem import Filesystem
 from blockfs.tree.schema import ROOT_INO
 from tests.unit.blockfs.engine.volumes import (

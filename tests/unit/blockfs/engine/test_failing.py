@@ -11,7 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from blockfs.engine.content import staging as staging_module
-from blockfs.engine.copies.apply import Apply, RefusedError
+from blockfs.engine.copies.apply import Apply
+from blockfs.engine.copies.conditions import RefusedError
 from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, FormatTooNewError, FsError

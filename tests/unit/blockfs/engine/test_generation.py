@@ -15,7 +15,7 @@ from blockfs.engine.config import no_checkpoint
 from blockfs.engine.content.generation import StagedGeneration, StagedPages
 from blockfs.engine.content.pagemap import PAGE
 from blockfs.engine.content.staging import StagingDirectory
-from blockfs.engine.copies.apply import Reason, RefusedError
+from blockfs.engine.copies.conditions import Reason, RefusedError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import NoSpaceError, WouldBlock
 from blockfs.tree.schema import ROOT_INO

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 import blockfs.engine
 from blockfs.engine.config import EngineConfig
-from blockfs.engine.copies.apply import Expectation, Place
+from blockfs.engine.copies.conditions import Expectation, Place
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.newnames import LEAF_BYTES
 from blockfs.engine.space.room import Room
