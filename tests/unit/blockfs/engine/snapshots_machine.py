@@ -103,7 +103,7 @@ class SnapshotMachine(RuleBasedStateMachine):
         else:
             self.fs.namespace.rename(source, name, target, new, may_block=True)
 
-    # --- upkeep ---
+    # --- maintenance ---
 
     @rule(how=st.sampled_from(["seal", "sync", "collect"]))
     def settle(self, how: str) -> None:
