@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -25,6 +26,7 @@ from blockfs.engine.context import Stores
 from blockfs.engine.copies.apply import Apply
 from blockfs.engine.copies.clone import Cloner
 from blockfs.engine.copies.freeze import Freeze
+from blockfs.engine.copies.ranges import RangeCopier
 from blockfs.engine.copies.snapshots import Snapshots
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError
@@ -98,6 +100,7 @@ class Filesystem:
         )
         self.apply = Apply(stores, self._table, self.namespace)
         self._cloner = Cloner(stores, self._table, self._sealer, self.namespace)
+        self._range_copier = RangeCopier(stores, self._table, self._sealer, self.files, self.namespace.new_names)
         freeze = Freeze(stores, self._table, self._sealer, self._committer, self.namespace.inodes)
         self.snapshots = Snapshots(stores, self._committer, freeze, self.namespace)
         self._background = Background(stores, self._committer, self._flusher, self._seal_queue, self.snapshots, ballast)
@@ -219,6 +222,10 @@ class Filesystem:
     def clone(self, source: int, parent: int, name: bytes) -> int:
         """Make a file that shares the content of another one; see `Cloner.clone`. Returns its inode."""
         return self._cloner.clone(source, parent, name)
+
+    def copy_range(self, source: int, offset: int, destination: int, to: int, length: int) -> int:
+        """Copy the beginning of a range from file to file; see `RangeCopier.copy`. Returns how many bytes."""
+        return self.with_room(partial(self._range_copier.copy, source, offset, destination, to, length))
 
     def close(self, *, seal: bool = False) -> None:
         """Unmount: commit everything and let go of the volume. Idempotent. Staged data stay staged unless `seal`.

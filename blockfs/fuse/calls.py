@@ -42,6 +42,7 @@ from blockfs.service.errnos import errno_of
 from blockfs.service.maintenance import paths_of
 from blockfs.tree.schema import Kind
 
+_COPY_BYTES: Final = 2 << 30  # a multiple of all block sizes
 LARGE_WRITE: Final = 128 << 10  # bytes; a stream comes in requests of up to 1 MiB
 
 _RENAME_FLAGS: Final = RenameFlags.NOREPLACE | RenameFlags.EXCHANGE | RenameFlags.WHITEOUT
@@ -414,6 +415,50 @@ class Calls:
             self._names.kill_privileges(ino)
         change = self._files.zero if mode & (_PUNCH_HOLE | _ZERO_RANGE) else self._files.allocate
         change(ino, offset, length, keeps_size=bool(mode & _KEEP_SIZE))
+
+    def copy_file_range(
+        self,
+        fh_in: int,
+        offset_in: int,
+        fh_out: int,
+        offset_out: int,
+        length: int,
+        flags: int,
+        *,
+        kill_privileges: bool = False,
+        may_block: bool = False,
+    ) -> int:
+        """Copy the beginning of a range, or all of it; always in a thread. The kernel has handed over its pages.
+
+        Args:
+            fh_in: A handle of the source.
+            offset_in: First byte there.
+            fh_out: A handle of the destination.
+            offset_out: First byte there.
+            length: Bytes.
+            flags: None are known.
+            kill_privileges: Of the destination; see `fallocate`.
+            may_block: See the class.
+
+        Returns:
+            Bytes that were copied, below 2 GiB + 1 (the protocol has 32 bits for them); 0: the source has no more.
+
+        Raises:
+            FsError: EINVAL: flags, ranges that overlap; EFBIG; EROFS: in a snapshot.
+            NoSpaceError: The host is nearly full.
+        """
+        if flags:
+            raise FsError(errno.EINVAL, f"copy_file_range with flags {flags}")
+        source, ino = self._handles[fh_in], self._handles[fh_out].ino
+        if not may_block:
+            raise WouldBlock("a copy")
+        if kill_privileges:
+            self._names.kill_privileges(ino)
+        length = min(length, _COPY_BYTES)
+        done = self._filesystem.copy_range(source.ino, offset_in, ino, offset_out, length)
+        if source.reading_is_access:
+            self._names.accessed(source.ino)
+        return done
 
     def fsync(self, fh: int, datasync: bool, *, may_block: bool = False) -> None:
         """Make a file durable; always waits for a disk."""

@@ -30,7 +30,7 @@ from blockfs.service.counters import Counters
 
 CACHE_S: Final = 86400.0
 
-INEXPRESSIBLE: Final = frozenset({"tmpfile", "lseek", "fallocate"})
+INEXPRESSIBLE: Final = frozenset({"tmpfile", "lseek", "fallocate", "copy_file_range"})
 """Requests for which pyfuse3 has no handler: the kernel is told that they are not supported."""
 """How long the kernel trusts entries and attributes. This process is the only writer, and tells what it changes."""
 

@@ -85,6 +85,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request(call=Calls.removexattr),
             Request(call=Calls.write, repeat=Repeat.WRITE, by_handle=True),
             Request(call=Calls.fallocate, repeat=Repeat.WRITE, by_handle=True),
+            Request(call=Calls.copy_file_range, repeat=Repeat.WRITE, by_handle=True),
             Request(call=Calls.fsync, repeat=Repeat.SYNC, by_handle=True),
             Request(call=Calls.fsyncdir, repeat=Repeat.SYNC),
         )

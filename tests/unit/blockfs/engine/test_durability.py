@@ -122,6 +122,12 @@ def make_hole(offset: int, length: int) -> Callable[[Filesystem], None]:
     return run
 
 
+def copy_range(filesystem: Filesystem) -> None:
+    ino = ino_of(filesystem, b"f")
+    assert filesystem.copy_range(ino, 0, ino, 3 * BLOCK, 2 * BLOCK) == 2 * BLOCK
+    filesystem.files.fsync(ino)
+
+
 def flush(filesystem: Filesystem) -> None:
     filesystem.files.flush()
 
@@ -201,6 +207,12 @@ SEQUENCES = {
         run=make_hole(4096, 4096),
         before={b"f": OLD},
         after={b"f": OLD[:4096] + bytes(4096) + OLD[8192:]},
+    ),
+    "copy of a range of a sealed file": Sequence(
+        prepare=sealed_file,
+        run=copy_range,
+        before={b"f": OLD},
+        after={b"f": OLD[: 2 * BLOCK] + OLD[2 * BLOCK :].ljust(BLOCK, b"\0") + OLD[: 2 * BLOCK]},
     ),
     "seal": Sequence(prepare=staged_file, run=flush, before={b"f": OLD}, after={b"f": OLD}),
     "clone of a staged file": Sequence(

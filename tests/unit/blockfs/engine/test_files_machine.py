@@ -254,6 +254,30 @@ class FilesMachine(RuleBasedStateMachine):
             self.contents[ino].zero(offset, length, grows=grows)
             self.changed(ino)
 
+    @rule(
+        number=numbers,
+        other=numbers,
+        place=places,
+        to=st.integers(0, 300),
+        shift=st.sampled_from([0, 0, 0, 5, PAGE]),
+        blocks=st.integers(0, 3),
+    )
+    def copy_range(self, number: int, other: int, place: Place, to: int, shift: int, blocks: int) -> None:
+        source, destination = self.names[self.pick(number)], self.names[self.pick(other)]
+        offset, there = place.offset(self.block_size), to * self.block_size + shift
+        length = place.length + blocks * self.block_size
+        if shift == 0:
+            offset = offset // self.block_size * self.block_size
+        while length and not (source == destination and abs(offset - there) < length):
+            done = self.filesystem.copy_range(source, offset, destination, there, length)
+            data = self.contents[source].read(offset, length)
+            assert (0 < done <= len(data)) if data else not done
+            if not done:
+                break
+            self.contents[destination].write(there, data[:done])
+            self.changed(destination)
+            offset, there, length = offset + done, there + done, length - done
+
     @rule(number=numbers)
     def zero_all(self, number: int) -> None:
         ino = self.names[self.pick(number)]
@@ -373,7 +397,7 @@ class FilesMachine(RuleBasedStateMachine):
         number=numbers,
         place=places,
         steps=st.integers(0, 12),
-        doing=st.sampled_from(["fsync", "flush", "write", "cut", "zero", "rename"]),
+        doing=st.sampled_from(["fsync", "flush", "write", "cut", "zero", "copy", "rename"]),
         loses_power=st.booleans(),
     )
     def crash_during(self, number: int, place: Place, steps: int, doing: str, loses_power: bool) -> None:
@@ -392,6 +416,14 @@ class FilesMachine(RuleBasedStateMachine):
         elif doing == "zero":
             self.contents[ino].zero(offset, place.length + self.block_size, grows=False)
             self.changed(ino)
+        elif doing == "copy":  # whole blocks, so that it is done by one call
+            other = self.names[self.pick(number + 1)]
+            data = self.contents[ino].read(0, 2 * self.block_size)
+            data = data[: len(data) // self.block_size * self.block_size]
+            there = (3 + place.block) * self.block_size
+            if data:
+                self.contents[other].write(there, data)
+                self.changed(other)
         elif doing == "rename":
             self.note_rename(name, destination)
         self.killer.arm(steps)
@@ -411,6 +443,11 @@ class FilesMachine(RuleBasedStateMachine):
                 if steps % 2:
                     self.filesystem.files.fsync(ino)
                     self.past[ino] = self.past[ino][-1:]
+            elif doing == "copy":
+                assert self.filesystem.copy_range(ino, 0, other, there, len(data)) == len(data)
+                if steps % 2:
+                    self.filesystem.files.fsync(other)
+                    self.past[other] = self.past[other][-1:]
             elif doing == "rename":
                 self.filesystem.namespace.rename(ROOT_INO, name, ROOT_INO, destination, may_block=True)
         self.crash(loses_power=loses_power, seed=steps)

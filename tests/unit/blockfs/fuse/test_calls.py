@@ -76,7 +76,7 @@ def test_the_table_has_every_request_and_where_each_is_repeated_that_may_have_to
     waits = {kind for kind, row in REQUESTS.items() if "may_block" in inspect.signature(row.call).parameters}
     assert {kind for kind, row in REQUESTS.items() if row.repeat is not None} == waits | {"readdir"}
     for kind, row in REQUESTS.items():
-        assert not row.by_handle or list(inspect.signature(row.call).parameters)[1] == "fh", kind
+        assert not row.by_handle or list(inspect.signature(row.call).parameters)[1] in {"fh", "fh_in"}, kind
 
 
 # --- names and references ---
@@ -597,6 +597,41 @@ def test_other_modes_and_ranges_are_refused_as_fallocate_2_says(calls: Calls) ->
         fails_with(errno.EINVAL, change, -1, 5, mode)
         fails_with(errno.EFBIG, change, 2**63 - 5, 6, mode)
     assert calls.getattr(ino).size_bytes == 0
+
+
+# --- copies ---
+
+
+def test_a_copy_is_made_in_a_thread_and_counts_as_access_to_the_source(
+    calls: Calls, filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source, ino), (target, copied) = created(calls), created(calls, b"copy", mode=0o6755)
+    data = os.urandom(2 * BLOCK + 100)
+    calls.write(source, 0, data)
+    filesystem.files.flush()
+    accessed: list[int] = []
+    monkeypatch.setattr(filesystem.namespace, "accessed", accessed.append)
+    copy = partial(calls.copy_file_range, source, 0, target, 0, 1 << 62)
+    with pytest.raises(WouldBlock):
+        copy(0)
+    fails_with(errno.EINVAL, copy, 1, may_block=True)
+    assert (calls.getattr(copied).size_bytes, accessed) == (0, [])
+    assert copy(0, may_block=True) == len(data)
+    assert (calls.read(target, 0, 1 << 20, may_block=True), accessed) == (data, [ino, copied])
+    assert calls.getattr(copied).mode == 0o6755
+    copy(0, kill_privileges=True, may_block=True)
+    assert calls.getattr(copied).mode == 0o755
+
+
+def test_a_copy_says_no_more_than_the_protocol_can(calls: Calls) -> None:
+    """32 bits; and the next one begins at a block's border again."""
+    (source, ino), (target, _) = created(calls), created(calls, b"copy")
+    calls.setattr(ino, 10 << 30, AttributeChanges())
+    done, length = 0, (1 << 32) - 4096  # what Linux asks for at most
+    while more := calls.copy_file_range(source, done, target, done, length, 0, may_block=True):
+        assert more == 2 << 30
+        done += more
+    assert done == 10 << 30
 
 
 # --- room ---

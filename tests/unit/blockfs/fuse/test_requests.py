@@ -89,6 +89,7 @@ INEXPRESSIBLE_ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "tmpfile": (1, 0o644, os.O_RDWR, Caller(uid=1000, gid=1000)),
     "lseek": (UNKNOWN, 0, os.SEEK_DATA),
     "fallocate": (UNKNOWN, 0, 1, 0),
+    "copy_file_range": (UNKNOWN, 0, UNKNOWN, 0, 1, 0),
 }
 """Of the calls: there is no handler that would translate."""
 
