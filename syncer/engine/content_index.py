@@ -99,12 +99,15 @@ class LocalContents:
             return None
         return await trio.to_thread.run_sync(self._local.list_of, store.older, None)
 
-    async def block(self, store: Store, blocks: BlockList, index: int) -> bytes:
+    async def blocks(self, store: Store, blocks: BlockList, indexes: Sequence[int]) -> list[bytes]:
         """See Reader."""
-        (data,) = await self._blocks.read([Piece(stat=_source(store), blocks=blocks, index=index)])
-        if isinstance(data, Exception):
-            raise data
-        return data
+        source = _source(store)
+        found: list[bytes] = []
+        for data in await self._blocks.read([Piece(stat=source, blocks=blocks, index=index) for index in indexes]):
+            if isinstance(data, Exception):
+                raise data
+            found.append(data)
+        return found
 
     async def ended(self, store: Store, *, stored: bool) -> None:
         """An order came to its end; a list that both sides have now is kept for the next change."""

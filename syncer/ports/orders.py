@@ -156,11 +156,11 @@ class Reader(Protocol):
         """The block list of the version that is replaced, if it is known and long enough to matter."""
         ...
 
-    async def block(self, store: Store, blocks: BlockList, index: int) -> bytes:
-        """One block, canonical.
+    async def blocks(self, store: Store, blocks: BlockList, indexes: Sequence[int]) -> list[bytes]:
+        """Some blocks, canonical, each with the id that the list says: who sends need not hash them again.
 
         Raises:
-            LocalChangedError: It is not what it was.
+            LocalChangedError: One is not what it was.
         """
         ...
 
@@ -197,12 +197,15 @@ class InMemory:
         """See Reader."""
         return None
 
-    async def block(self, store: Store, blocks: BlockList, index: int) -> bytes:
+    async def blocks(self, store: Store, blocks: BlockList, indexes: Sequence[int]) -> list[bytes]:
         """See Reader."""
-        data = self._data.get(index)
-        if data is None or block_id(data) != blocks[index]:
-            raise LocalChangedError(store.path, f"block {index} is not at hand")
-        return data
+        found: list[bytes] = []
+        for index in indexes:
+            data = self._data.get(index)
+            if data is None or block_id(data) != blocks[index]:
+                raise LocalChangedError(store.path, f"block {index} is not at hand")
+            found.append(data)
+        return found
 
 
 _NOTHING = InMemory(BlockList(block_size=1, size_bytes=0, ids=b""), {})

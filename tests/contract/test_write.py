@@ -104,13 +104,13 @@ class Fickle(Shelf):
         self.bad = bad.content
         self.asked = trio.Event()
 
-    async def block(self, store: Store, blocks: BlockList, index: int) -> bytes:
+    async def blocks(self, store: Store, blocks: BlockList, indexes: Sequence[int]) -> list[bytes]:
         if store.content == self.bad:
             self.asked.set()
             await trio.sleep(0)
             raise LocalChangedError(store.path, "it was written to")
         await self.asked.wait()
-        return await super().block(store, blocks, index)
+        return await super().blocks(store, blocks, indexes)
 
 
 def test_who_fails_to_send_a_shared_block_leaves_it_to_others(remote: Subject) -> None:

@@ -53,8 +53,8 @@ class Shelf:
     async def older_list(self, store: Store) -> BlockList | None:
         return self.known
 
-    async def block(self, store: Store, blocks: BlockList, index: int) -> bytes:
-        return await self._of(store).block(store, blocks, index)
+    async def blocks(self, store: Store, blocks: BlockList, indexes: Sequence[int]) -> list[bytes]:
+        return await self._of(store).blocks(store, blocks, indexes)
 
 
 def made_of(stored: Stored) -> Made:

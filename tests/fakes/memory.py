@@ -435,7 +435,7 @@ class MemoryClient(ServerChanges):
                 missing = self._missing(blocks)
                 places = {name: index for index, name in reversed(list(enumerate(blocks))) if name in missing}
                 if places:
-                    await self._send([await reader.block(order, blocks, at) for at in sorted(places.values())])
+                    await self._send(await reader.blocks(order, blocks, sorted(places.values())))
 
     def _missing(self, blocks: Iterable[BlockId]) -> set[BlockId]:
         return {name for name in blocks if name != ZERO_BLOCK and name not in self.container.data}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import Final
+from typing import Final, Self
 
 import trio
 
@@ -39,27 +39,56 @@ class FolderReader:
         return await trio.to_thread.run_sync(self._read_all, pieces, limiter=self._limiter)
 
     def _read_all(self, pieces: Sequence[Piece]) -> list[bytes | Exception]:
-        with Opener(self._root) as opener:
-            return outcomes(pieces, partial(self._read, opener))
+        with Opener(self._root) as opener, _LastFile(opener) as files:
+            return outcomes(pieces, partial(self._read, files))
 
-    def _read(self, opener: Opener, piece: Piece) -> bytes:
+    def _read(self, files: _LastFile, piece: Piece) -> bytes:
         blocks, stat = piece.blocks, piece.stat
+        # What is in memory was hashed when it was read, and can't change; who sends it compares what arrived.
         held = self._held.take(piece.id)
-        descriptor = opener.open(stat.path)
-        try:
-            # One block names its content, so what is read tells whether it is the same; what is in memory does not.
-            if (held is not None or len(blocks) > 1) and stat.path not in self._same:
-                if tag_of(status(b"", descriptor)) != stat.tag:
-                    raise LocalChangedError(stat.path, "it was written to")
-                if len(blocks) > 1:
-                    self._same.add(stat.path)
-            if held is None and piece.id != ZERO_BLOCK:
-                length = block_length(piece.index, blocks.size_bytes, blocks.block_size)
-                data = read_exactly(descriptor, piece.index * blocks.block_size, length)
-                self._counters.bytes_read += len(data)
-                held = canonical(data)
-        finally:
-            os.close(descriptor)
-        if block_id(held or b"") != piece.id:
+        if held is not None and stat.path in self._same:
+            return held
+        descriptor = files.open(stat.path)
+        # One block names its content, so what is read tells whether it is the same; what is in memory does not.
+        if (held is not None or len(blocks) > 1) and stat.path not in self._same:
+            if tag_of(status(b"", descriptor)) != stat.tag:
+                raise LocalChangedError(stat.path, "it was written to")
+            if len(blocks) > 1:
+                self._same.add(stat.path)
+        if held is not None or piece.id == ZERO_BLOCK:
+            return held or b""
+        length = block_length(piece.index, blocks.size_bytes, blocks.block_size)
+        data = read_exactly(descriptor, piece.index * blocks.block_size, length)
+        self._counters.bytes_read += len(data)
+        data = canonical(data)
+        if block_id(data) != piece.id:
             raise LocalChangedError(stat.path, _CHANGED)
-        return held or b""
+        return data
+
+
+class _LastFile:
+    """The file that was read last stays open: the next block is mostly one of the same."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+        self._path: RelPath | None = None
+        self._descriptor = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def open(self, path: RelPath) -> int:
+        """A descriptor of a file, closed when the next one is opened."""
+        if path != self._path:
+            self._close()
+            self._descriptor = self._opener.open(path)
+            self._path = path
+        return self._descriptor
+
+    def _close(self) -> None:
+        if self._path is not None:
+            os.close(self._descriptor)
+            self._path = None

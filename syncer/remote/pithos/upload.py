@@ -98,15 +98,15 @@ class Uploads:
         reply = await self._session.ask(request, 409, 201)
         # A server that accepts that list accepts anything; whatever it says, who writes asks again.
         lacking = self._session.judge.missing(request, reply) if reply.status == 409 else tuple(blocks)
-        data = [blocks[name] for name in lacking if name in blocks]
+        names = [name for name in lacking if name in blocks]
 
         async def post(batch: Sequence[int]) -> None:
-            await self.put_blocks([data[at] for at in batch])
+            await self.put_named([(names[at], blocks[names[at]]) for at in batch])
 
-        await for_each(batches(range(len(data)), info.block_size), post, BATCHES_AT_ONCE)
+        await for_each(batches(range(len(names)), info.block_size), post, BATCHES_AT_ONCE)
 
     async def put_blocks(self, blocks: Sequence[bytes]) -> list[BlockId]:
-        """Store blocks, in one request, and verify the ids that are answered.
+        """Store blocks, in one request.
 
         Args:
             blocks: At most block_size bytes each, canonical or not; b"" stores the zero block. At least one.
@@ -114,23 +114,33 @@ class Uploads:
         Returns:
             Their ids, in order.
         """
+        sent = [canonical(block) for block in blocks]
+        ids = await trio.to_thread.run_sync(lambda: [block_id(block) for block in sent])
+        await self.put_named(list(zip(ids, sent, strict=True)))
+        return ids
+
+    async def put_named(self, blocks: Sequence[tuple[BlockId, bytes]]) -> None:
+        """Store blocks, in one request, and compare the ids that are answered.
+
+        Args:
+            blocks: Ids and canonical blocks of at most block_size bytes each, at least one.
+
+        Raises:
+            BadReplyError: The server stored something else, or nothing.
+        """
         assert blocks
         block_size = (await self._session.info()).block_size
-        assert all(len(block) <= block_size for block in blocks)
+        assert all(len(data) <= block_size for _, data in blocks)
         # The shortest goes last: only there it travels without padding.
-        order = sorted(range(len(blocks)), key=lambda at: len(blocks[at]), reverse=True)
-        sent = [canonical(blocks[at]) for at in order]
-        request = self._session.make.put_blocks(sent, block_size)
-        ids = await trio.to_thread.run_sync(lambda: [block_id(block) for block in sent])
+        sent = sorted(blocks, key=lambda block: len(block[1]), reverse=True)
+        request = self._session.make.put_blocks([data for _, data in sent], block_size)
         self._session.counters.blocks_sent += len(sent)
         reply = await self._session.ask(request, 202, 403)
         if reply.status == 403:  # only the owner of a container may: that ends no cycle of who else may write objects
             raise ForbiddenError(str(self._session.judge.failure(request, reply)))
         # Even 202 proves nothing: a wrong content type is answered so, with an empty body.
-        if self._session.judge.stored(reply) != ids:
+        if self._session.judge.stored(reply) != [name for name, _ in sent]:
             raise BadReplyError(f"{self._session.judge.origin} did not store the blocks that it was sent")
-        places = dict(zip(order, ids, strict=True))
-        return [places[at] for at in range(len(blocks))]
 
     # --- what the server lacks
 
@@ -173,7 +183,8 @@ class Uploads:
             raise BadReplyError(f"{shown(order.path)}: the server asks for blocks that the file does not have")
 
         async def send(batch: Sequence[int]) -> None:
-            names = await self.put_blocks([await reader.block(order, blocks, index) for index in batch])
+            names = [blocks[index] for index in batch]
+            await self.put_named(list(zip(names, await reader.blocks(order, blocks, batch), strict=True)))
             for arrived in self._asking:
                 arrived.update(names)
 
