@@ -36,7 +36,9 @@ class Incoming:
             self._rest.clear()
         size = self._blocks.block_size
         whole = len(data) // size * size
-        self._ids.append(b"".join([self._blocks.put(data[at : at + size], self._hold) for at in range(0, whole, size)]))
+        if whole:
+            ids = self._blocks.put_all([data[at : at + size] for at in range(0, whole, size)], self._hold)
+            self._ids.append(b"".join(ids))
         self._rest += data[whole:]
 
     def finish(self) -> IdSpool:
