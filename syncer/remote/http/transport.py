@@ -271,7 +271,10 @@ class HttpTransport:
         limit = (
             request.max_reply_bytes if response.status < 400 else max(request.max_reply_bytes, MAX_SMALL_REPLY_BYTES)
         )
-        while part := response.read(_READ_STEP_BYTES):
+        # What is announced comes in one piece, if it may be that long: pieces would have to be joined, in new memory.
+        announced = response.length_remaining or 0
+        step = announced if _READ_STEP_BYTES < announced <= limit else _READ_STEP_BYTES
+        while part := response.read(step):
             parts.append(part)
             size += len(part)
             if size > limit:
