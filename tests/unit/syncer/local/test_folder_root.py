@@ -299,6 +299,27 @@ def test_a_new_file_is_fetched_whole_and_has_mode_and_time(place: Place) -> None
     with_root(place, work)
 
 
+def test_a_host_that_takes_less_than_it_is_given_is_given_the_rest(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal blocks, a hole and a short end among neighbours: each arrives at all its places."""
+    one, two = noise(1, BLOCK), noise(2, BLOCK)
+    data = one + two + one + bytes(BLOCK) + two[:-7].ljust(BLOCK, b"\0") + one + two[:1000]
+    elsewhere = Elsewhere(data)
+    write = os.pwritev
+
+    def grudging(descriptor: int, parts: Sequence[memoryview], at: int) -> int:
+        return write(descriptor, [memoryview(b"".join(parts))[:5000]], at)
+
+    async def work(root: LocalDirectory) -> None:
+        monkeypatch.setattr(os, "pwritev", grudging)
+        staged = await staged_by(root, wanted(b"new", data, elsewhere.fetch))
+        await done(root, Install(path=P(b"new"), staged=staged))
+
+    with_root(place, work)
+    assert place.visible() == {"new": data}
+
+
 def test_what_was_pulled_can_be_executed_while_its_blocks_are_kept_for_others(place: Place) -> None:
     """Breaks when a file that others may have blocks of stays open for writing: it is a busy text then."""
     data = b"#!/bin/sh\nexit 7\n" + b"#" * BLOCK  # a small one is not kept open
