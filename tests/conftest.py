@@ -67,7 +67,12 @@ class Mounted(msgspec.Struct, frozen=True):
 
 @pytest.fixture(scope="session")
 def fuse() -> None:
-    """What a mount needs. A host that lacks it fails the tests: a skip would look like a pass."""
+    """What a mount needs."""
+    check_fuse()
+
+
+def check_fuse() -> None:
+    """A host that lacks what a mount needs fails the tests: a skip would look like a pass."""
     assert os.access("/dev/fuse", os.R_OK | os.W_OK), "/dev/fuse is missing or not accessible: system tests need FUSE"
     assert os.geteuid() == 0 or shutil.which("fusermount3"), "fusermount3 is not installed (Debian: fuse3)"
 

@@ -53,22 +53,39 @@ def take_pages_below(filesystem: Filesystem, root: int) -> None:
         log.warning("mount.pages_not_taken", reason="the mountpoint does not lead to the mount")
         return
     for ino in filesystem.files.written():
-        for _ in range(_TRIES):
-            with filesystem.lock:
-                path = next(paths_of(filesystem.tree, ino), None)
-            if path is None or _took(root, path, ino):  # removed: only who has it open will ever read it
-                break
+        _take_pages_of(filesystem, root, ino)  # of one without a name: only who has it open will ever read it
 
 
-def _took(root: int, path: bytes, ino: int) -> bool:
-    """Take the pages of one file; False if its path leads to another one by now."""
+def take_pages_of(filesystem: Filesystem, mountpoint: bytes, ino: int) -> bool:
+    """As `take_pages`, for one file; whether it was found by a name, and could be opened."""
+    root = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        return os.fstat(root).st_ino == ROOT_INO and _take_pages_of(filesystem, root, ino)
+    finally:
+        os.close(root)
+
+
+def _take_pages_of(filesystem: Filesystem, root: int, ino: int) -> bool:
+    for _ in range(_TRIES):
+        with filesystem.lock:
+            path = next(paths_of(filesystem.tree, ino), None)
+        if path is None:
+            return False
+        taken = _taken(root, path, ino)
+        if taken is not False:
+            return bool(taken)
+    return False
+
+
+def _taken(root: int, path: bytes, ino: int) -> bool | None:
+    """Take the pages of one file. False: its path leads to another one by now; None: it can't be opened."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:  # another user's, of a mount that is not root's
         log.warning("mount.pages_not_taken", path=path, reason=str(error))
-        return True
+        return None
     try:
         if os.fstat(descriptor).st_ino != ino:
             return False

@@ -1,15 +1,52 @@
-"""System tests leave nothing behind."""
+"""System tests leave nothing behind. At full effort each runs on both front-ends, every day a few do.
+
+A module that has `FRONTENDS` runs on those, always.
+"""
 
 from __future__ import annotations
 
+import os
+import random
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.conftest import Mounted, mounted_below
+from tests import effort
+from tests.conftest import Mounted, check_fuse, mounted_below
 from tests.system.posix import Pair
+
+BOTH = ("pyfuse3", "kernel")
+EVERY_DAY = {"test_posix_users", "test_posix_files", "test_file_handles", "test_write_back"}
+"""Modules that run on both every day: they cost seconds, and ask for most of what the kernel can ask for."""
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the front-ends."""
+    if "frontend" not in metafunc.fixturenames:
+        return
+    module = metafunc.module
+    everyday = BOTH if module.__name__.rpartition(".")[2] in EVERY_DAY else ()
+    chosen = getattr(module, "FRONTENDS", BOTH if effort.chosen() is effort.Effort.FULL else everyday)
+    if chosen:
+        metafunc.parametrize("frontend", chosen, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
+def frontend(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """The front-end of whatever is mounted; None: what `auto` takes."""
+    chosen: str | None = getattr(request, "param", None)
+    with pytest.MonkeyPatch.context() as patch:
+        if chosen is not None:
+            patch.setenv("BLOCKSYNC_FRONTEND", chosen)
+        yield os.environ.get("BLOCKSYNC_FRONTEND")
+
+
+@pytest.fixture(scope="module")
+def fuse(frontend: str | None) -> None:
+    """As everywhere, for a front-end."""
+    check_fuse()
 
 
 @pytest.fixture(autouse=True)
@@ -51,3 +88,16 @@ def pair(open_mount: Mounted, ext4: Path, request: pytest.FixtureRequest) -> Pai
         path.mkdir()
         path.chmod(0o777)
     return made
+
+
+@pytest.fixture
+def source(place: Path) -> Path:
+    """8 MiB with data at both ends of a large hole, and a hole at the end."""
+    noise = random.Random(3)
+    path = place / "source"
+    with path.open("wb") as file:
+        file.write(noise.randbytes(300_000))
+        file.seek(5 << 20)
+        file.write(noise.randbytes(100_000))
+        file.truncate(8 << 20)
+    return path

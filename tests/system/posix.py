@@ -7,9 +7,11 @@ import errno
 import os
 import pickle
 import stat
+import subprocess
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -149,3 +151,20 @@ class Dirent(ctypes.Structure):
         ("d_type", ctypes.c_uint8),
         ("d_name", ctypes.c_char * 256),
     )
+
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run a tool."""
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@contextmanager
+def loop_mounted(image: Path, mountpoint: Path, options: str = "loop") -> Iterator[Path]:
+    """An image's filesystem, mounted."""
+    mountpoint.mkdir(exist_ok=True)
+    ended = run("mount", "-o", options, image, mountpoint)
+    assert ended.returncode == 0, ended.stderr
+    try:
+        yield mountpoint
+    finally:
+        subprocess.run(["umount", mountpoint], check=True)

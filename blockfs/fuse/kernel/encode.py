@@ -98,6 +98,11 @@ def written(length: int) -> bytes:
     return wire.WRITE_OUT.pack(length, 0)
 
 
+def found(offset: int) -> bytes:
+    """LSEEK."""
+    return wire.OFFSET_OUT.pack(offset)
+
+
 def xattr(value: bytes, room: int) -> bytes | None:
     """GETXATTR and LISTXATTR: the value, or its length if that is asked for; None: it has no room (ERANGE)."""
     if not room:

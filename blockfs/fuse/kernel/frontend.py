@@ -22,7 +22,7 @@ from blockfs.fuse.kernel.channel import Channel
 from blockfs.fuse.kernel.mounting import greeted, mounted, undo
 from blockfs.fuse.kernel.serving import Refused, Serving
 from blockfs.fuse.kernel.translation import Translation
-from blockfs.fuse.writeback import take_pages
+from blockfs.fuse.writeback import take_pages, take_pages_of
 from blockfs.service.counters import Counters
 
 
@@ -39,6 +39,7 @@ class KernelFrontend:
         self._filesystem = filesystem
         self._calls = Calls(filesystem, counters)
         self._answering = Answering(filesystem, self._calls, counters, Refused)
+        self._calls.take_pages = self._take_pages_of
         self._channel: Channel | None = None
         self._serving: Serving | None = None
         self._token: trio.lowlevel.TrioToken | None = None
@@ -116,6 +117,11 @@ class KernelFrontend:
     def take_pages(self) -> None:
         """See `writeback`."""
         take_pages(self._filesystem, self._mountpoint)
+
+    def _take_pages_of(self, ino: int) -> None:
+        """Wait until all that was written to one file has come in. From a thread without the engine's lock."""
+        if not take_pages_of(self._filesystem, self._mountpoint, ino):
+            self.forget_pages(ino)  # it has no name, and what is dropped is written first
 
     def forget_attributes(self, ino: int) -> None:
         """Tell the kernel that an inode's attributes have changed. From a thread without the engine's lock."""

@@ -74,6 +74,8 @@ class Translation:
             Opcode.READ: ("read", self._read),
             Opcode.WRITE: ("write", self._write),
             Opcode.RELEASE: ("release", self._release),
+            Opcode.LSEEK: ("lseek", self._lseek),
+            Opcode.FALLOCATE: ("fallocate", self._fallocate),
             Opcode.FSYNC: ("fsync", self._fsync),
             Opcode.SETXATTR: ("setxattr", self._setxattr),
             Opcode.GETXATTR: ("getxattr", self._getxattr),
@@ -206,6 +208,22 @@ class Translation:
         to = asked.fh, asked.offset, asked.data
         written = self._calls.write(*to, kill_privileges=asked.kill_privileges, may_block=may_block)
         return encode.written(written)
+
+    def _lseek(self, _header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.lseek(body)
+        return encode.found(self._calls.lseek(asked.fh, asked.offset, asked.whence, may_block=may_block))
+
+    def _fallocate(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        asked = decode.fallocate(body)
+        kill = self._ends_privileges(header)
+        self._calls.fallocate(
+            asked.fh, asked.offset, asked.length, asked.mode, kill_privileges=kill, may_block=may_block
+        )
+        return _DONE
+
+    def _ends_privileges(self, header: Header) -> bool:
+        """Whether this caller's change of content does, where the protocol has no flag that says so."""
+        return self._tells_privileges and header.uid != 0
 
     def _release(self, _header: Header, body: memoryview, _may_block: bool) -> bytes:
         self._calls.release(decode.handle(body))
