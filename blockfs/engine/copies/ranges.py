@@ -109,7 +109,8 @@ class RangeCopier:
         if read is not None and _is_staged(read, offset, length):
             found.add(source)
         # All of it: its size must not wait for other data to be flushed, when its leaves reach that far.
-        if written is not None and not (written.is_sealed and written.failures is None):
+        is_sound = written is None or written.failures is None or written.failures.row is None
+        if written is not None and not (written.is_sealed and is_sound):
             found.add(destination)
         return found
 

@@ -38,8 +38,8 @@ _GROUP_FILES: Final = 256
 _TRIES: Final = 3  # puts of a block that the host lost before its sync
 
 Spliced = Callable[[FileState, int], None]
-"""Called under the engine's lock when a file's leaves are exactly its content at the time its sealing began, with the
-size of that content."""
+"""Called under the engine's lock when a file's leaves are exactly its content at the time its sealing began, less what
+was cut or became a hole since, with the size of that content."""
 
 
 class _Job:

@@ -258,6 +258,26 @@ class Script:
         self.do(lambda: self.fs.files.truncate(self.ino(name), size, may_block=True))
         self.live[name] = self.live[name][:size].ljust(size, b"\0")
 
+    def zero(self, name: bytes, offset: int, length: int) -> None:
+        self.change(name)
+        self.do(lambda: self.fs.files.zero(self.ino(name), offset, length, keeps_size=True))
+        old = self.live[name]
+        self.live[name] = old[:offset] + bytes(length) + old[offset + length :]
+
+    def copy_range(self, source: bytes, name: bytes, to: int) -> None:
+        """All of the source."""
+        data = self.live[source]
+
+        def act() -> None:
+            done = 0
+            while done < len(data):
+                done += self.fs.copy_range(self.ino(source), done, self.ino(name), to + done, len(data) - done)
+
+        old = self.live[name].ljust(to, b"\0")
+        self.change(name)
+        self.do(act)
+        self.live[name] = old[:to] + data + old[to + len(data) :]
+
     def fsync(self, name: bytes) -> None:
         has_failed = self.do(lambda: self.fs.files.fsync(self.ino(name)))
         self.durable[name] = self.live[name]
@@ -384,6 +404,10 @@ class Script:
         self.write(b"a", 4000, b"x" * 100)
         self.clone(b"a", b"c")
         self.commit()
+        self.write(b"many", 5 * BLOCK, b"m" * BLOCK)
+        self.zero(b"many", BLOCK // 2, 6 * BLOCK)
+        self.copy_range(b"c", b"many", 9 * BLOCK)
+        self.fsync(b"many")
         self.replace(b"b", b"B" * 5000)
         self.fsync(b"b")
         for number in range(0, MANY, 2):

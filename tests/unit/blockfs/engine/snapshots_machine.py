@@ -86,6 +86,24 @@ class SnapshotMachine(RuleBasedStateMachine):
         if ino is not None:
             self.fs.files.truncate(ino, size, may_block=True)
 
+    @rule(folder=FOLDERS, name=NAMES, offset=OFFSETS, length=st.sampled_from([1, 5000, 20_000]))
+    def zero(self, folder: bytes, name: bytes, offset: int, length: int) -> None:
+        ino = self.fs.tree.lookup(self.folder(folder), name)
+        if ino is not None:
+            self.fs.files.zero(ino, offset, length, keeps_size=True)
+
+    @precondition(lambda self: self.kept)
+    @rule(data=st.data(), folder=FOLDERS, name=NAMES, to=st.sampled_from([0, 4096, 8192, 100]))
+    def copy_from_a_snapshot(self, data: st.DataObject, folder: bytes, name: bytes, to: int) -> None:
+        ino = self.fs.tree.lookup(self.folder(folder), name)
+        sources = sorted((one, path) for one, files in self.kept.items() for path in files)
+        if ino is not None and sources:
+            snapshot, path = data.draw(st.sampled_from(sources))
+            below = next(one.ino for one in self.fs.snapshots.all() if one.name == snapshot)
+            for part in path.split(b"/"):
+                below = self.fs.namespace.lookup(below, part).ino
+            self.fs.copy_range(below, 0, ino, to, 1 << 20)
+
     @rule(folder=FOLDERS, name=NAMES)
     def unlink(self, folder: bytes, name: bytes) -> None:
         parent = self.folder(folder)

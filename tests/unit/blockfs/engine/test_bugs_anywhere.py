@@ -60,6 +60,7 @@ PLACES: list[tuple[type, str]] = [
     (StagingDirectory, "sync"),
     (StagingDirectory, "sweep"),
 ]
+KINDS = ["write", "write", "fsync", "unlink", "rename", "flush", "clone", "zero", "copy", "snapshot", "gc"]
 STEPS = 60
 PATIENCE_S = 120.0
 
@@ -117,7 +118,7 @@ class Load:
 
     def step(self, number: int) -> None:
         fs, name = self.fs, self.name + b"%d" % number
-        kind = self.random.choice(["write", "write", "fsync", "unlink", "rename", "flush", "clone", "snapshot", "gc"])
+        kind = self.random.choice(KINDS)
         if kind == "write" or not self.files:
             self.files[name] = fs.namespace.create(ROOT_INO, name, mode=0o600, caller=USER).ino
             fs.files.write(self.files[name], 0, self.random.randbytes(20_000), may_block=True)
@@ -140,6 +141,13 @@ class Load:
             fs.files.flush()
         elif kind == "clone":
             self.files[name] = fs.clone(self.files[chosen], ROOT_INO, name)
+        elif kind == "zero":
+            self.durable.pop(chosen, None)
+            fs.files.zero(self.files[chosen], self.random.randint(0, 9000), 9000, keeps_size=True)
+        elif kind == "copy":
+            other = self.random.choice(sorted(self.files))
+            self.durable.pop(other, None)
+            fs.copy_range(self.files[chosen], 0, self.files[other], 5 * 4096, 4 * 4096)
         elif kind == "snapshot":
             fs.snapshots.create(ROOT_INO, name, stop=lambda: fs.fatal.has_struck)
             fs.snapshots.remove(fs.snapshots.take_away(name))

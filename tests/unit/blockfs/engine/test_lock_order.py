@@ -41,6 +41,8 @@ def live(filesystem: Filesystem, number: int) -> None:
         f.files.truncate(ino, 5000, may_block=True)
         f.namespace.rename(ROOT_INO, b"%d-%d" % (number, turn), directory, b"same", may_block=True)
         f.clone(ino, directory, b"clone %d" % turn)
+        f.files.zero(ino, 1000, 3500, keeps_size=True)
+        f.copy_range(ino, 0, ino, 2 * 4096, 4096)
         f.files.flush()
     snapshot = b"of %d" % number
     f.snapshots.create(directory, snapshot)
