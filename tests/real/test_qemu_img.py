@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Mounted
+from tests.conftest import Mounted, mounted_below
 from tests.real.guest import run
 
 MIB = 1 << 20
@@ -119,17 +119,24 @@ def test_preallocated_images_can_be_made_without_fallocate(place: Path, image_fo
     run("qemu-io", "-f", image_format, "-c", "read -P 0 0 4M", image)
 
 
-def test_the_map_of_a_raw_image_is_one_run_of_data(place: Path) -> None:
+def test_holes_of_a_raw_image_are_seen_where_the_front_end_can_tell_them(fuse: None, tmp_path: Path) -> None:
     """Without SEEK_HOLE holes cannot be told; tools then read them, and find zeros."""
-    image = place / "image"
-    run("qemu-img", "create", "-q", "-f", "raw", image, "4M")
-    (extent,) = json.loads(run("qemu-img", "map", "-f", "raw", "--output=json", image))
-    assert (extent["start"], extent["length"], extent["data"]) == (0, 4 * MIB, True)
+    for frontend, data in {"pyfuse3": True, "kernel": False}.items():
+        for mount in mounted_below(tmp_path, "--frontend", frontend, name=frontend):
+            image = mount.path / "image"
+            run("qemu-img", "create", "-q", "-f", "raw", image, "4M")
+            mount.run("flush", mount.path)
+            extents = json.loads(run("qemu-img", "map", "-f", "raw", "--output=json", image))
+            assert sum(extent["length"] for extent in extents) == 4 * MIB
+            assert {extent["data"] for extent in extents[1:] or extents} == {data}
 
 
-def test_discard_is_accepted_and_keeps_the_data_and_zeros_written_instead_read_as_zeros(place: Path) -> None:
-    image = place / "image"
-    image.write_bytes(b"x" * (4 * MIB))
-    unmap = ("qemu-io", "-d", "unmap", "-f", "raw")
-    run(*unmap, "-c", "discard 0 1M", "-c", "write -z -u 1M 1M", image)
-    assert image.read_bytes() == b"x" * MIB + bytes(MIB) + b"x" * (2 * MIB)
+def test_discard_is_accepted_and_makes_holes_where_the_front_end_can(fuse: None, tmp_path: Path) -> None:
+    """Where it can't, the data stay, and zeros written instead read as zeros."""
+    for frontend, discarded in {"pyfuse3": b"x" * MIB, "kernel": bytes(MIB)}.items():
+        for mount in mounted_below(tmp_path, "--frontend", frontend, name=frontend):
+            image = mount.path / "image"
+            image.write_bytes(b"x" * (4 * MIB))
+            unmap = ("qemu-io", "-d", "unmap", "-f", "raw")
+            run(*unmap, "-c", "discard 0 1M", "-c", "write -z -u 1M 1M", image)
+            assert image.read_bytes() == discarded + bytes(MIB) + b"x" * (2 * MIB)

@@ -1,8 +1,9 @@
-"""What only the kernel front-end can express: holes, files without a name, the time of birth."""
+"""What only the kernel front-end can express: copies, holes, files without a name, the time of birth."""
 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import random
 import subprocess
@@ -121,6 +122,48 @@ def test_seek_skips_the_holes_of_sealed_files(source: Path, shared_mount: Mounte
         assert all(end - start < MIB for start, end in found)
         with pytest.raises(OSError, match="No such device or address"):
             os.lseek(file.fileno(), 8 * MIB, os.SEEK_DATA)
+
+
+def test_a_plain_copy_of_an_image_is_a_clone(place: Path, shared_mount: Mounted) -> None:
+    """`cp` asks for copy_file_range(2): no byte is read or written, and no block is stored twice."""
+    image, copy = place / "image", place / "copy"
+    image.write_bytes(random.Random(7).randbytes(24 * MIB))
+    shared_mount.run("flush", shared_mount.path)
+    before = requests(shared_mount)
+    ended = run("cp", image, copy)
+    assert ended.returncode == 0, ended.stderr
+    after = requests(shared_mount)
+    assert after["copy_file_range"] > before.get("copy_file_range", 0)
+    assert after.get("write", 0) == before.get("write", 0)
+    assert after.get("read", 0) == before.get("read", 0)
+    assert copy.read_bytes() == image.read_bytes()
+    assert json.loads(shared_mount.run("stats", shared_mount.path, "--json").stdout)["staged_bytes"] < MIB
+
+
+def requests(mount: Mounted) -> dict[str, int]:
+    return dict(json.loads(mount.run("stats", mount.path, "--json").stdout)["requests"])
+
+
+def _copies() -> dict[object, object]:
+    told: dict[object, object] = {}
+    for at, to, length in [(0, 0, 1 << 18), (5, 100, 70_000), (65_536, 131_072, 65_536), (1 << 20, 0, 1), (0, 1 << 18, 9)]:
+        with open("from", "w+b") as source, open("to", "w+b") as target:
+            source.write(bytes(range(256)) * 1000)
+            target.write(b"t" * 200_000)
+            source.flush()
+            target.flush()
+            done = answer(os.copy_file_range, source.fileno(), target.fileno(), length, at, to)
+            target.seek(0)
+            told[at, to, length] = (done, target.read())
+            within = answer(os.copy_file_range, source.fileno(), source.fileno(), 70_000, at, at + 10)
+            source.seek(0)
+            told[at, to, length, "within"] = (within, source.read()) if within == "EINVAL" else source.read()
+    return told
+
+
+def test_copies_of_ranges_answer_as_on_ext4(pair: Pair) -> None:
+    """What was written a moment ago is copied too, and what the kernel had of the target is gone."""
+    pair.same(_copies)
 
 
 def test_a_file_without_a_name_can_be_given_one(place: Path, shared_mount: Mounted) -> None:

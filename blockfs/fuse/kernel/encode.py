@@ -99,7 +99,7 @@ def written(length: int) -> bytes:
 
 
 def found(offset: int) -> bytes:
-    """LSEEK."""
+    """LSEEK, and of COPY_FILE_RANGE_64 how much was copied."""
     return wire.OFFSET_OUT.pack(offset)
 
 

@@ -76,6 +76,8 @@ class Translation:
             Opcode.RELEASE: ("release", self._release),
             Opcode.LSEEK: ("lseek", self._lseek),
             Opcode.FALLOCATE: ("fallocate", self._fallocate),
+            Opcode.COPY_FILE_RANGE: ("copy_file_range", self._copy_range),
+            Opcode.COPY_FILE_RANGE_64: ("copy_file_range", self._copy_range_64),
             Opcode.FSYNC: ("fsync", self._fsync),
             Opcode.SETXATTR: ("setxattr", self._setxattr),
             Opcode.GETXATTR: ("getxattr", self._getxattr),
@@ -220,6 +222,20 @@ class Translation:
             asked.fh, asked.offset, asked.length, asked.mode, kill_privileges=kill, may_block=may_block
         )
         return _DONE
+
+    def _copy_range(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        return encode.written(self._copied(header, body, may_block))
+
+    def _copy_range_64(self, header: Header, body: memoryview, may_block: bool) -> bytes:
+        return encode.found(self._copied(header, body, may_block))
+
+    def _copied(self, header: Header, body: memoryview, may_block: bool) -> int:
+        asked = decode.copy_range(body)
+        places = asked.fh_in, asked.offset_in, asked.fh_out, asked.offset_out
+        kill = self._ends_privileges(header)
+        return self._calls.copy_file_range(
+            *places, asked.length, asked.flags, kill_privileges=kill, may_block=may_block
+        )
 
     def _ends_privileges(self, header: Header) -> bool:
         """Whether this caller's change of content does, where the protocol has no flag that says so."""

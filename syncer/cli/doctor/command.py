@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import shutil
 import stat
 import time
@@ -127,6 +128,7 @@ def _fuse() -> Check:
         library=importlib.util.find_spec("pyfuse3") is not None,
         helper=shutil.which("fusermount3") is not None,
         root=os.geteuid() == 0,
+        release=platform.release(),
     )
 
 

@@ -17,6 +17,7 @@ _SPACE_WARN_BYTES: Final = 1 << 30
 _SPACE_WARN_SHARE: Final = 0.05
 _WATCH_SHARE: Final = 0.8
 _KERNEL: Final = (4, 11)  # statx; renameat2 with both flags is older
+_OWN_FRONTEND: Final = (5, 4)  # `blocksync mount --frontend kernel`: docs/design/kernel-frontend.md
 
 EXCHANGING: Final = frozenset(
     {"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs", "bcachefs", "ubifs", "fuse.blocksync", "overlay", "jfs"}
@@ -52,20 +53,31 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 def kernel(release: str) -> Check:
     """Linux's release."""
-    numbers = tuple(int(part) if part.isdigit() else 0 for part in release.split(".")[:2])
-    if numbers >= _KERNEL:
+    if _numbers(release) >= _KERNEL:
         return Check(subject="kernel", level=Level.OK, text=release)
     return Check(subject="kernel", level=Level.FAIL, text=f"{release} is too old",
                  remedy="use Linux 4.11 or later; 5.10 is what is tested")  # fmt: skip
 
 
-def fuse(*, device: bool, library: bool, helper: bool, root: bool) -> Check:
-    """What mounting a volume needs; a host that only syncs folders does without."""
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(int(part) if part.isdigit() else 0 for part in release.split(".")[:2])
+
+
+def fuse(*, device: bool, library: bool, helper: bool, root: bool, release: str) -> Check:
+    """What mounting a volume needs; a host that only syncs folders does without.
+
+    Args:
+        device: /dev/fuse can be opened.
+        library: pyfuse3 is there; a kernel from `_OWN_FRONTEND` on needs none.
+        helper: fusermount3 is there.
+        root: Who asks is root, and needs none.
+        release: Linux's.
+    """
     lacking = []
     if not device:
         lacking.append("/dev/fuse can't be opened (modprobe fuse; in a container: pass the device)")
-    if not library:
-        lacking.append("pyfuse3 is not installed (pip install 'blocksync[fuse]')")
+    if not library and _numbers(release) < _OWN_FRONTEND:
+        lacking.append("pyfuse3 is not installed (pip install 'blocksync[fuse]'), which a kernel before 5.4 needs")
     if not helper and not root:
         lacking.append("fusermount3 is not in PATH (Debian: fuse3)")
     if not lacking:

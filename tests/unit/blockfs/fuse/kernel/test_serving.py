@@ -25,6 +25,7 @@ from blockfs.fuse.kernel import wire
 from blockfs.fuse.kernel.serving import Refused, Serving
 from blockfs.fuse.kernel.translation import Translation
 from blockfs.fuse.kernel.wire import Opcode
+from blockfs.fuse.requests import REQUESTS
 from blockfs.service.counters import Counters
 from tests.kit.kernel_requests import BODIES, UNIQUE, Wireless, request
 
@@ -113,6 +114,10 @@ def test_entries_come_with_their_attributes_and_count_as_lookups(world: World) -
     assert world.refused(Opcode.GETATTR, node=ino) == 0  # the entry counted
     world.serve(forget)
     assert world.refused(Opcode.GETATTR, node=ino) == errno.ENOENT
+
+
+def test_each_call_has_a_request(world: World) -> None:
+    assert {row.request.kind for row in world.rows.values()} == set(REQUESTS)
 
 
 def test_what_is_not_supported_is_told_so(world: World) -> None:
