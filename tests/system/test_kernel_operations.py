@@ -146,7 +146,13 @@ def requests(mount: Mounted) -> dict[str, int]:
 
 def _copies() -> dict[object, object]:
     told: dict[object, object] = {}
-    for at, to, length in [(0, 0, 1 << 18), (5, 100, 70_000), (65_536, 131_072, 65_536), (1 << 20, 0, 1), (0, 1 << 18, 9)]:
+    for at, to, length in [
+        (0, 0, 1 << 18),
+        (5, 100, 70_000),
+        (65_536, 131_072, 65_536),
+        (1 << 20, 0, 1),
+        (0, 1 << 18, 9),
+    ]:
         with open("from", "w+b") as source, open("to", "w+b") as target:
             source.write(bytes(range(256)) * 1000)
             target.write(b"t" * 200_000)
