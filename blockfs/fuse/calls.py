@@ -384,7 +384,7 @@ class Calls:
                 raise WouldBlock("pages that only the kernel has")
             self.take_pages(ino)
         look = self._files.next_data if whence == os.SEEK_DATA else self._files.next_hole
-        found = look(ino, offset) if offset >= 0 else None
+        found = look(ino, offset, may_block=may_block) if offset >= 0 else None
         if found is None:
             raise FsError(errno.ENXIO, f"nothing at {offset} or after")
         return found

@@ -15,6 +15,7 @@ from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.pagemap import PAGE, PageMap, staged_blocks
 from blockfs.engine.context import Stores
+from blockfs.errors import WouldBlock
 
 _LEAVES_PER_HOLD: Final = 64  # of the engine's lock: below a millisecond
 
@@ -56,21 +57,23 @@ class Extents:
         self._all_pages = (1 << stores.block_size // PAGE) - 1
         self._last = _Staged(None, 0, [], [])
 
-    def next_data(self, ino: int, offset: int) -> int | None:
+    def next_data(self, ino: int, offset: int, *, may_block: bool = True) -> int | None:
         """The first byte from `offset` on that is data; None: there is none up to the end of the file.
 
         Raises:
             FsError: No such file.
+            WouldBlock: It is far, and `may_block` is false.
         """
-        return self._find(ino, offset, is_data=True)
+        return self._find(ino, offset, is_data=True, may_block=may_block)
 
-    def next_hole(self, ino: int, offset: int) -> int | None:
+    def next_hole(self, ino: int, offset: int, *, may_block: bool = True) -> int | None:
         """The first byte from `offset` on that is none, at the latest the end of the file; None: `offset` is past it.
 
         Raises:
             FsError: No such file.
+            WouldBlock: It is far, and `may_block` is false.
         """
-        return self._find(ino, offset, is_data=False)
+        return self._find(ino, offset, is_data=False, may_block=may_block)
 
     def next_run(self, ino: int, offset: int, end: int) -> tuple[int, int] | None:
         """The first run of data in [offset, end), as (start, end); None: there is none.
@@ -84,7 +87,7 @@ class Extents:
         stop = self.next_hole(ino, start)
         return None if stop is None else (start, min(stop, end))  # None: it was cut meanwhile
 
-    def _find(self, ino: int, offset: int, *, is_data: bool) -> int | None:
+    def _find(self, ino: int, offset: int, *, is_data: bool, may_block: bool) -> int | None:
         """Look leaf by leaf, and let others have the lock now and then: what changes meanwhile is told as it was."""
         block_size = self._stores.block_size
         at = offset
@@ -106,6 +109,8 @@ class Extents:
                         return None if is_data and at >= size else min(at, size)
                     if at >= size:
                         break
+            if not may_block and at < size:
+                raise WouldBlock("a file of many blocks")
 
     def _staged(self, state: FileState | None) -> _Staged:
         """Sorting is kept from call to call: a file in many pieces is asked as often."""

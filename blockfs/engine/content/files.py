@@ -164,21 +164,23 @@ class Files:
 
     # --- holes ---
 
-    def next_data(self, ino: int, offset: int) -> int | None:
+    def next_data(self, ino: int, offset: int, *, may_block: bool = True) -> int | None:
         """The first byte from `offset` on that is data; None: there is none up to the end of the file.
 
         Raises:
             FsError: No such file.
+            WouldBlock: It is far, and `may_block` is false.
         """
-        return self._extents.next_data(ino, offset)
+        return self._extents.next_data(ino, offset, may_block=may_block)
 
-    def next_hole(self, ino: int, offset: int) -> int | None:
+    def next_hole(self, ino: int, offset: int, *, may_block: bool = True) -> int | None:
         """The first byte from `offset` on that is none, at the latest the end of the file; None: `offset` is past it.
 
         Raises:
             FsError: No such file.
+            WouldBlock: It is far, and `may_block` is false.
         """
-        return self._extents.next_hole(ino, offset)
+        return self._extents.next_hole(ino, offset, may_block=may_block)
 
     def zero(self, ino: int, offset: int, length: int, *, keeps_size: bool) -> None:
         """Make a hole of a range: whole blocks are free at once. Waits for disks: call it in a thread.

@@ -1,23 +1,25 @@
 """Making holes, and asking for room: fallocate(2).
 
-A hole is made in two steps. First whole blocks become holes of the leaf map, in one change set: they are free at once,
-and nothing is read or written. Then zeros are written, as by any writer, over what is data still: pages that are staged
-over the blocks, and those of blocks that are concerned in part only. So at each moment, and after a crash at any, each
-page of the range is what it was, or NUL.
+A hole is made in two steps. First whole blocks become holes of the leaf map: they are free at once, and nothing is read
+or written. Then zeros are written, as by any writer, over what is data still: pages that are staged over the blocks,
+and those of blocks that are concerned in part only. So at each moment, and after a crash at any, each page of the range
+is what it was, or NUL.
 
-A generation that has nothing outside of the range goes whole, with the change set, if no older one would show through.
-Others keep what they have, below the zeros: which pages of a generation count is told by its file alone.
+A generation that has nothing outside of the range goes whole, with the last of these blocks, if no older one would show
+through. Others keep what they have, below the zeros: which pages of a generation count is told by its file alone.
 """
 
 from __future__ import annotations
 
 import errno
 import time
+from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
 
 from blockfs.blocks.extents import block_count
+from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.engine.content.extents import Extents
 from blockfs.engine.content.filestate import MAX_SIZE, FileState
 from blockfs.engine.content.filetable import FileTable
@@ -28,6 +30,7 @@ from blockfs.engine.content.writer import ContentWriter
 from blockfs.engine.context import Stores
 from blockfs.errors import FsError
 
+_LEAVES_PER_HOLD: Final = 128  # of the engine's lock: some 6 ms; 2 at least, the first one may stay
 _ZEROS: Final = memoryview(bytes(1 << 20))  # of one write: it holds the engine's lock
 
 
@@ -60,10 +63,8 @@ class Holes:
     def zero(self, ino: int, offset: int, length: int, *, keeps_size: bool) -> None:
         """See `Files.zero`."""
         end = _end(ino, offset, length)
-        with self._stores.lock:
-            self._table.writable_row(ino)
-            if self._extents.next_run(ino, offset, end) is not None:  # else it is no change
-                self._void(self._table.get(ino), offset, end)
+        while not self._void_some(ino, offset, end):
+            pass
         at = offset
         while (run := self._extents.next_run(ino, at, end)) is not None:
             start, stop = run
@@ -72,19 +73,32 @@ class Holes:
         if not keeps_size:
             self._resizer.grow(ino, end)
 
-    def _void(self, state: FileState, offset: int, end: int) -> None:
-        """Make holes of whole blocks, all in one change set. Under the engine's lock."""
+    def _void_some(self, ino: int, offset: int, end: int) -> bool:
+        """Make holes of whole blocks, as many as one hold of the lock is good for; returns whether these were all."""
         tree, block_size = self._stores.tree, self._stores.block_size
-        first = block_count(offset, block_size)
-        # Past the end of the file there is nothing that could be spared.
-        stop = block_count(end, block_size) if end >= state.size_bytes else end // block_size
-        if first >= stop:
-            return
-        row = self._table.row(state.ino)
+        with self._stores.lock:
+            self._table.writable_row(ino)
+            start = self._extents.next_data(ino, offset)
+            if start is None or start >= end:
+                return True
+            state = self._table.get(ino)
+            first = block_count(offset, block_size)
+            # Past the end of the file there is nothing that could be spared.
+            stop = block_count(end, block_size) if end >= state.size_bytes else end // block_size
+            leaves = list(islice(tree.leaf_keys(ino, first // LEAF_IDS), _LEAVES_PER_HOLD + 1))
+            following = leaves[-1][0] * LEAF_IDS if len(leaves) > _LEAVES_PER_HOLD else stop
+            is_all = following >= stop
+            if first < stop:
+                # Generations go with the last blocks: below one that goes there must be nothing.
+                self._void(state, first, min(stop, following), _inside(state, first, stop) if is_all else [])
+            return is_all
+
+    def _void(self, state: FileState, first: int, stop: int, dropped: list[StagedGeneration]) -> None:
+        """Make blocks holes and drop generations, all in one change set. Under the engine's lock."""
+        tree, row = self._stores.tree, self._table.row(state.ino)
         was_published = state.is_published
         state.touch(row, self._stores.clock.now_ns(), time.monotonic())
         state.note_void(first, stop)
-        dropped = _inside(state, first, stop)
         for generation in dropped:
             generation.lose(generation.pages.copy())  # a seal under way must not look into its files any more
         self._table.drop_generations(state, dropped)

@@ -12,7 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from blockfs.blocks.hashing import LEAF_IDS
+from blockfs.engine.content import extents
 from blockfs.engine.filesystem import Filesystem
+from blockfs.errors import WouldBlock
 from blockfs.runtime.linux import punch_hole
 from tests import effort
 from tests.unit.blockfs.engine.volumes import config, create, make
@@ -154,6 +156,22 @@ def test_holes_cost_nothing_however_wide_they_are(filesystem: Filesystem, sealed
     assert len(found) == len(places)
     for place, (start, end) in zip(places, found, strict=True):
         assert start <= place < place + 2 <= end <= start + 2 * BLOCK
+
+
+def test_who_must_not_wait_looks_at_a_part_of_a_large_file(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ino = create(filesystem, b"f")
+    filesystem.files.write(ino, 0, b"x" * 3 * LEAF_IDS * BLOCK)
+    filesystem.files.flush()
+    monkeypatch.setattr(extents, "_LEAVES_PER_HOLD", 2)
+    end = 3 * LEAF_IDS * BLOCK
+    assert filesystem.files.next_data(ino, 0, may_block=False) == 0
+    with pytest.raises(WouldBlock):
+        filesystem.files.next_hole(ino, 0, may_block=False)
+    assert filesystem.files.next_hole(ino, 0) == end
+    assert filesystem.files.next_hole(ino, 2 * LEAF_IDS * BLOCK, may_block=False) == end
+    assert filesystem.files.next_hole(ino, end, may_block=False) is None
 
 
 def test_a_file_of_several_leaves_without_a_hole_is_one_run(filesystem: Filesystem) -> None:

@@ -7,12 +7,17 @@ import os
 import random
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from blockfs.blocks.gc import collect
+from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.engine.config import EngineConfig
+from blockfs.engine.content import holes
+from blockfs.engine.content.holes import Holes
 from blockfs.engine.content.writer import ContentWriter
 from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.filesystem import Filesystem
@@ -97,6 +102,47 @@ def test_of_blocks_that_are_hit_in_part_only_pages_of_the_range_are_written(
     assert content(filesystem, b"f") == holed(old, offset, length)
     filesystem.files.flush()
     assert content(filesystem, b"f") == holed(old, offset, length)
+
+
+@pytest.mark.parametrize("holds", range(1, 8))
+def test_a_wide_hole_is_made_part_by_part_and_each_page_is_old_or_nul_in_between(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch, holds: int
+) -> None:
+    """The last part takes what is staged in the range only: did it go with an earlier one, older content came back."""
+    monkeypatch.setattr(holes, "_LEAVES_PER_HOLD", 2)
+    leaf = LEAF_IDS * BLOCK
+    ino = create(filesystem, b"f")
+    places = [number * leaf + BLOCK for number in range(8)]
+    for place in places:
+        filesystem.files.write(ino, place, b"1" * BLOCK, may_block=True)
+    filesystem.files.flush()
+    for place in places[1:]:
+        filesystem.files.write(ino, place, b"2" * PAGE, may_block=True)
+    filesystem.files.fsync(ino)
+    void, done = Holes._void, 0
+
+    def some(*arguments: Any) -> None:
+        nonlocal done
+        done += 1
+        if done == holds:
+            raise NoSpaceError("an end, which a kill would be as well")
+        void(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Holes, "_void", some)
+        with suppress(NoSpaceError):
+            filesystem.files.zero(ino, BLOCK + PAGE, 1 << 62, keeps_size=True)
+    filesystem.commit()
+    for opened in lives(filesystem):
+        assert opened.files.read(ino, places[0], PAGE, may_block=True) == b"1" * PAGE
+        for place in places[1:]:
+            assert opened.files.read(ino, place, PAGE, may_block=True) in {b"2" * PAGE, bytes(PAGE)}
+            assert opened.files.read(ino, place + PAGE, PAGE, may_block=True) in {b"1" * PAGE, bytes(PAGE)}
+    assert done >= 4 or done == holds
+    opened.files.zero(ino, BLOCK + PAGE, 1 << 62, keeps_size=True)
+    assert opened.files.next_data(ino, 2 * BLOCK) is None
+    assert opened.staged_bytes == 3 * PAGE  # the rest of the first block
+    opened.close()
 
 
 def test_to_the_end_of_the_file_means_to_the_end_of_its_last_block(filesystem: Filesystem, old: bytes) -> None:
@@ -226,12 +272,18 @@ def test_an_older_generation_never_shows_through(
         with pytest.raises(Died):
             filesystem.files.zero(ino, BLOCK, BLOCK, keeps_size=True)
     filesystem.commit()
-    for opened in (filesystem, reopened(filesystem)):
+    for opened in lives(filesystem):
         found = opened.files.read(ino, 5 * PAGE, PAGE, may_block=True)
         assert found in {b"2" * PAGE, bytes(PAGE)}
     opened.files.zero(ino, BLOCK, BLOCK, keeps_size=True)
     assert opened.files.read(ino, BLOCK, BLOCK, may_block=True) == bytes(BLOCK)
     opened.close()
+
+
+def lives(filesystem: Filesystem) -> Iterator[Filesystem]:
+    """This one, and what a kill leaves of it."""
+    yield filesystem
+    yield reopened(filesystem)
 
 
 def reopened(filesystem: Filesystem) -> Filesystem:
