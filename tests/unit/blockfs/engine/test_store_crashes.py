@@ -52,6 +52,10 @@ class Steps:
         self.names.append(name)
 
 
+def void(_: object) -> None:
+    """Drop a result."""
+
+
 class Life:
     """What is done to a volume, and what its two files may hold at any time: each of `possible`, by itself."""
 
@@ -60,14 +64,24 @@ class Life:
         self.possible: dict[bytes, list[bytes | None]] = {b"f": [None], b"g": [None]}
 
     def live(self) -> None:
-        """Replace a content, collect it, write it again to another file, remove the first one, collect."""
+        """Replace a content, collect, write it again to another file, share blocks, remove the first file, collect."""
         f = self.filesystem
         self.save(b"f", FIRST)
         self.save(b"f", SECOND)
         maintenance.gc(f.blocks, f.tree, f.ballast, commit=f.commit)
         self.save(b"g", FIRST)
+        self.share_and_empty()
         self.change(b"f", None, lambda: f.namespace.unlink(ROOT_INO, b"f"))
         maintenance.gc(f.blocks, f.tree, f.ballast, commit=f.commit)
+
+    def share_and_empty(self) -> None:
+        """Blocks of one file become another one's, too; then they are a hole in the first one."""
+        f, g = find(self.filesystem, b"f"), find(self.filesystem, b"g")
+        assert f is not None
+        assert g is not None
+        shared = SECOND[:8192]
+        self.change(b"g", shared + FIRST[8192:], lambda: void(self.filesystem.copy_range(f, 0, g, 0, 8192)))
+        self.change(b"f", bytes(8192) + SECOND[8192:], lambda: self.filesystem.files.zero(f, 0, 8192, keeps_size=True))
 
     def save(self, name: bytes, data: bytes) -> None:
         """A new file over the old one, sealed."""
