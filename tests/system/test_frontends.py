@@ -45,6 +45,28 @@ def test_each_serves_and_says_so_and_only_that_one_is_loaded(machines: Machines,
     machines.run("umount", path)
 
 
+OLD_KERNEL = """
+from blockfs.fuse.kernel import negotiate
+from syncer.cli.main import main
+
+negotiate.OLDEST_MINOR = 99
+main()
+"""
+
+
+def test_an_old_kernel_is_refused_and_nothing_is_left_mounted(machines: Machines, volume: Path) -> None:
+    path = machines.folder("m")
+    command = [sys.executable, "-c", OLD_KERNEL, "mount", volume, path]
+    ended = subprocess.run([*command, "--frontend", "kernel"], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert f"this kernel ({os.uname().release}, FUSE 7." in ended.stderr
+    assert "needs FUSE 7.99 (Linux 5.4): mount with --frontend pyfuse3" in ended.stderr
+    assert not path.is_mount()
+    subprocess.run([*command, "--frontend", "pyfuse3"], check=True)
+    assert path.is_mount()
+    machines.run("umount", path)
+
+
 @pytest.mark.parametrize("name", ["plain", "a,b", "a b", "a\\b", "caf\udce9"])
 def test_the_kernel_lists_both_alike(fuse: None, tmp_path: Path, name: str) -> None:
     shown = []

@@ -20,9 +20,16 @@ from blockfs.fuse.kernel import decode
 from blockfs.fuse.kernel.decode import Header, MalformedError
 from blockfs.fuse.kernel.translation import UNANSWERED, Row
 from blockfs.fuse.kernel.wire import HANDLE_IN, Opcode
+from blockfs.fuse.requests import Repeat
 from blockfs.runtime.logs import Log
 
-MAX_WAITING: Final = 96  # requests that wait in tasks: each holds up to 1 MiB; pyfuse3 has 99 tasks
+MAX_WAITING: Final = 96
+"""Writes that wait: each holds up to 1 MiB, and beyond that nothing is read until one is done.
+
+Other requests hold a few bytes, and there are no more than threads that ask. They must not be bounded: a search for
+data waits for pages that the kernel has, and they come as writes.
+"""
+
 _TURN: Final = 16  # requests that are answered before other tasks have their turn
 
 log = Log()
@@ -82,8 +89,12 @@ class Serving:
                         await connection.ready()
                         continue
                     left = self.answer(message)
-                    if left is not None:
+                    if left is None:
+                        continue
+                    if left[0].request.repeat is Repeat.WRITE:
                         await self._room.acquire()
+                        nursery.start_soon(self._write_later, *left)
+                    else:
                         nursery.start_soon(self._answer_later, *left)
                 await trio.lowlevel.checkpoint()
 
@@ -122,6 +133,12 @@ class Serving:
         else:
             self._refuse(header, errno.ENOSYS)
 
+    async def _write_later(self, row: Row, header: Header, body: bytes, began_s: float) -> None:
+        try:
+            await self._answer_later(row, header, body, began_s)
+        finally:
+            self._room.release()
+
     async def _answer_later(self, row: Row, header: Header, body: bytes, began_s: float) -> None:
         """Answer a request for which a disk must be waited for, or others' turns."""
         view = memoryview(body)
@@ -134,8 +151,6 @@ class Serving:
             self._connection.refuse(header.unique, refused.number)
         else:
             self._connection.answer(header.unique, answer)
-        finally:
-            self._room.release()
 
     def _refuse(self, header: Header, number: int) -> None:
         if header.opcode not in UNANSWERED:

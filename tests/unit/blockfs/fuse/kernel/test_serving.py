@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import structlog
 import trio
+import trio.testing
 
 from blockfs.engine import volume as volumes
 from blockfs.engine.config import EngineConfig
@@ -269,28 +270,54 @@ class Later(Wireless):
         raise EOFError
 
 
-def test_only_so_many_wait_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Breaks when a crowd of writers that are held back takes all of the memory."""
-    monkeypatch.setattr(module, "MAX_WAITING", 2)
-    _, fh = world.file()
+def held_back(world: World, monkeypatch: pytest.MonkeyPatch, call: str) -> threading.Event:
+    """Calls of this that may not wait would have to; those that may do so until this is set."""
     go_on = threading.Event()
 
-    def fsync(*_arguments: object, **_keywords: object) -> None:
+    def wait(*_arguments: object, may_block: bool = True, **_keywords: object) -> int:
+        if not may_block:
+            raise WouldBlock("too much is staged")
         go_on.wait()
+        return 1
 
-    monkeypatch.setattr(world.filesystem.files, "fsync", fsync)
-    messages = [request(Opcode.FSYNC, wire.FSYNC_IN.pack(fh, 0, 0), unique=number) for number in range(3)]
+    monkeypatch.setattr(world.filesystem.files, call, wait)
+    return go_on
+
+
+def answers_before_and_after(world: World, messages: list[bytes], go_on: threading.Event) -> tuple[set[int], set[int]]:
+    """Who is answered while the rest waits, and in the end."""
     wireless = Wireless([*messages, request(Opcode.STATFS, unique=9)])
+    before: set[int] = set()
 
     async def serve() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(world.run, wireless)
             await trio.testing.wait_all_tasks_blocked()
-            assert not wireless.answers  # the third one has no place, so nobody behind it is read
+            before.update(wireless.answers)
             go_on.set()
 
     trio.run(serve)
-    assert set(wireless.answers) == {0, 1, 2, 9}
+    return before, set(wireless.answers)
+
+
+def test_only_so_many_writes_wait_at_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks when a crowd of writers that are held back takes all of the memory."""
+    monkeypatch.setattr(module, "MAX_WAITING", 2)
+    _, fh = world.file()
+    go_on = held_back(world, monkeypatch, "write")
+    body = wire.WRITE_IN.pack(fh, 0, 1, 0, 0, 0, 0) + b"x"
+    writes = [request(Opcode.WRITE, body, unique=number) for number in range(3)]
+    # The third one has no place, so nobody behind it is read.
+    assert answers_before_and_after(world, writes, go_on) == (set(), {0, 1, 2, 9})
+
+
+def test_any_number_of_others_may_wait(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks when searches for data, which wait for writes of the kernel, keep those writes from being read."""
+    monkeypatch.setattr(module, "MAX_WAITING", 2)
+    _, fh = world.file()
+    go_on = held_back(world, monkeypatch, "fsync")
+    syncs = [request(Opcode.FSYNC, wire.FSYNC_IN.pack(fh, 0, 0), unique=number) for number in range(5)]
+    assert answers_before_and_after(world, syncs, go_on) == ({9}, {0, 1, 2, 3, 4, 9})
 
 
 def fails(*_arguments: object, **_keywords: object) -> None:
