@@ -87,7 +87,8 @@ class Calls:
         fairness: Of large writes and fsyncs; the front-end's loop owns it.
         take_pages: Has the kernel hand over what it keeps of an inode that is open for writing, and waits for it.
             Called in a thread, without any lock, before `lseek` looks: with a writeback cache the kernel asks for data
-            and holes without having written its pages, and holds the inode's lock (fuse_lseek). None: it keeps none.
+            and holes without having written its pages, and holds the inode's lock (fuse_lseek). So it must not wait for
+            that lock, as close(2) does in some kernels (fuse_flush). None: the kernel keeps no pages.
     """
 
     def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
