@@ -32,7 +32,7 @@ AT_FDCWD = -100
 CALLER = Caller(uid=os.geteuid(), gid=os.getegid())
 NAMES = [b"a", b"b", b"c"]
 ODD_NAMES = [b"\xff\xfe", b"d" * 255, b"e" * 256]
-RENAMES = [RenameFlags.NONE, *RenameFlags, *(RenameFlags.WHITEOUT | one for one in RenameFlags)]
+RENAMES = [RenameFlags.NONE, *RenameFlags, RenameFlags.NOREPLACE | RenameFlags.WHITEOUT]
 ANY_PATH = st.lists(st.sampled_from(NAMES), min_size=1, max_size=4).map(b"/".join) | st.sampled_from(ODD_NAMES)
 
 
