@@ -16,6 +16,7 @@ from blockfs.mount.daemon import run_daemon
 from blockfs.mount.process import MountOptions
 from blockfs.runtime.notify import ServiceManager
 from blockfs.tree.store import Tree
+from tests.kit.chosen import frontend
 
 LOOK: Final = b"bug-look"
 HALF: Final = b"bug-half"
@@ -43,7 +44,7 @@ def main() -> None:
     ):
         setattr(owner, method, failing(getattr(owner, method), mark, half=half))
     volume, mountpoint = (os.fsencode(argument) for argument in sys.argv[1:3])
-    run_daemon(MountOptions(volume=volume, mountpoint=mountpoint), ServiceManager(None))
+    run_daemon(MountOptions(volume=volume, mountpoint=mountpoint, frontend=frontend()), ServiceManager(None))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from blockfs.errors import WouldBlock
 from blockfs.mount.daemon import run_daemon
 from blockfs.mount.process import MountOptions
 from blockfs.runtime.notify import ServiceManager
+from tests.kit.chosen import frontend
 
 WRITE_S: Final = 1.5  # far longer than a command that does not wait for the write
 
@@ -28,7 +29,7 @@ def main() -> None:
 
     Files.write = write  # type: ignore[method-assign,assignment]
     volume, mountpoint = (os.fsencode(argument) for argument in sys.argv[1:3])
-    run_daemon(MountOptions(volume=volume, mountpoint=mountpoint), ServiceManager(None))
+    run_daemon(MountOptions(volume=volume, mountpoint=mountpoint, frontend=frontend()), ServiceManager(None))
 
 
 if __name__ == "__main__":

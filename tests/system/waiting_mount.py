@@ -14,6 +14,7 @@ from blockfs.fuse import writeback
 from blockfs.mount.daemon import run_daemon
 from blockfs.mount.process import MountOptions
 from blockfs.runtime.notify import ServiceManager
+from tests.kit.chosen import frontend
 
 
 def main() -> None:
@@ -25,7 +26,7 @@ def main() -> None:
         threading.Event().wait()
 
     writeback.write_back_all = write_back_all
-    run_daemon(MountOptions(volume=volume, mountpoint=mountpoint), ServiceManager(None))
+    run_daemon(MountOptions(volume=volume, mountpoint=mountpoint, frontend=frontend()), ServiceManager(None))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from blockfs.fuse.calls import Calls
 from blockfs.fuse.kernel import serving as module
 from blockfs.fuse.kernel import wire
 from blockfs.fuse.kernel.serving import Refused, Serving
-from blockfs.fuse.kernel.translation import Translation
+from blockfs.fuse.kernel.translation import UNANSWERED, Translation
 from blockfs.fuse.kernel.wire import Opcode
 from blockfs.fuse.requests import REQUESTS
 from blockfs.service.counters import Counters
@@ -320,23 +320,28 @@ def test_any_number_of_others_may_wait(world: World, monkeypatch: pytest.MonkeyP
     assert answers_before_and_after(world, syncs, go_on) == ({9}, {0, 1, 2, 3, 4, 9})
 
 
-def fails(*_arguments: object, **_keywords: object) -> None:
-    raise AssertionError("a bug")
+class Broken:
+    """Every call of it is a bug."""
+
+    def __getattr__(self, name: str) -> Any:
+        def fails(*_arguments: object, **_keywords: object) -> None:
+            raise AssertionError(name)
+
+        return fails
 
 
-BROKEN: list[tuple[Opcode, str, bool]] = [
-    (Opcode.GETATTR, "getattr", False),
-    (Opcode.MKDIR, "mkdir", True),
-]
-
-
-@pytest.mark.parametrize(("opcode", "call", "ends"), BROKEN)
+@pytest.mark.parametrize("opcode", BODIES, ids=lambda opcode: opcode.name)
 def test_a_bug_is_an_error_and_ends_the_mount_if_it_may_have_changed_something(
-    world: World, monkeypatch: pytest.MonkeyPatch, opcode: Opcode, call: str, ends: bool
+    world: World, monkeypatch: pytest.MonkeyPatch, opcode: Opcode
 ) -> None:
-    broken: Callable[..., None] = fails
-    monkeypatch.setattr(world.filesystem.namespace, call, broken)
+    """Handles are such as the kernel never names."""
+    monkeypatch.setattr(world.calls, "_names", Broken())
+    monkeypatch.setattr(world.calls, "_files", Broken())
+    monkeypatch.setattr(world.filesystem, "commit", Broken().commit)
+    row = world.rows[opcode].request
     with structlog.testing.capture_logs() as logs:
-        assert world.refused(opcode) == errno.EIO
-    assert [one["event"] for one in logs] == ["mount.abandoned" if ends else "request.crashed"]
-    assert world.filesystem.fatal.has_struck is ends
+        answers = world.serve([request(opcode, BODIES[opcode])])
+    assert answers == ({} if opcode in UNANSWERED else {UNIQUE: (errno.EIO, b"")})
+    assert world.counters.errors == {errno.EIO: 1}
+    assert [one["event"] for one in logs] == ["mount.abandoned" if row.changes else "request.crashed"]
+    assert world.filesystem.fatal.has_struck is row.changes
