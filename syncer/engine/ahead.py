@@ -1,4 +1,6 @@
-"""The first push of a folder sends blocks while it still hashes: else what memory can't hold would be read twice.
+"""The first push of a folder sends blocks while it still hashes.
+
+Else the server would wait for the end of the look, and what memory can't hold would be read twice.
 
 Only where nothing is left to decide: both the base and the container are empty, and the cycle will do what it plans.
 Then every file is to be pushed, nothing can be deleted, and no safety stop is possible. No object is made early: the

@@ -140,7 +140,7 @@ class LocalRoot(Protocol):
 
         Args:
             base: What both sides last agreed on: content of a file whose evidence is unchanged is taken from there.
-            spill: Takes blocks of new files that were read and that memory can't hold. A volume reads none.
+            spill: Takes blocks of new files that were read, while others are read. A volume reads none.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Reading a root's files to hash them: how far that is, and their blocks for the push that follows.
 
 A new file is read to learn its content, and what it holds is wanted again a moment later, when the server lacks it. So
-blocks of new files are held (held.py) until they are sent, and compared with their ids then, as if read again.
+blocks of new files are held (held.py) until they are sent; the ids that the server answers are compared with theirs.
 """
 
 from __future__ import annotations
@@ -96,9 +96,13 @@ class Reading:
                     working += 1
                     nursery.start_soon(work)
 
-        async with trio.open_nursery() as nursery:
-            working = 1
-            nursery.start_soon(work)
+        try:
+            async with trio.open_nursery() as nursery:
+                self.held.nursery = nursery
+                working = 1
+                nursery.start_soon(work)
+        finally:
+            self.held.nursery = None
         return hashed
 
     async def hash_again(self, stat: FileStat) -> tuple[Content, BlockList]:

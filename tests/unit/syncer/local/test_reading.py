@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -124,6 +125,35 @@ def test_a_dry_run_sends_nothing(tmp_path: Path) -> None:
     device.write("large", noise(1, 40 * BLOCK))
     report = device.reconcile(dry_run=True)
     assert (report.traffic["blocks_sent"], report.mutating_requests, report.bytes_read_local) == (0, 0, 40 * BLOCK)
+
+
+@pytest.mark.usefixtures("little_memory")
+def test_a_first_push_sends_while_it_reads_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for all of it. Who reads waits here for what is sent, so it can't be sent afterwards."""
+    monkeypatch.setattr(held, "HELD_BYTES", 1000 * BLOCK)
+    first, second = devices(tmp_path, "a", "b")
+    for number in range(3):
+        first.write(f"large/{number}", noise(number, 8 * BLOCK))
+    sent, read = threading.Event(), 0
+    pread = os.pread
+
+    def patient(descriptor: int, length: int, offset: int) -> bytes:
+        nonlocal read
+        if read == 16 * BLOCK:
+            assert sent.wait(30)
+        data = pread(descriptor, length, offset)
+        read += len(data)
+        return data
+
+    async def noted(operation: str, path: RelPath) -> None:
+        if operation == "send":
+            sent.set()
+
+    monkeypatch.setattr(filehash.os, "pread", patient)
+    report = first.reconcile(client=MemoryClient(first.container, before=noted))
+    assert (report.exit_code, report.traffic["blocks_sent"], read) == (0, 24, 24 * BLOCK)
+    assert second.reconcile().exit_code == 0
+    assert second.everything() == first.everything()
 
 
 @pytest.mark.usefixtures("little_memory")
