@@ -28,6 +28,7 @@ _SYNC_FILE_RANGE_WAIT_AFTER: Final = 4
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+_STATFS_BYTES: Final = 512  # more than any struct statfs, which begins with a long that is f_type
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 
 
@@ -57,6 +58,18 @@ def syncfs_descriptor(descriptor: int) -> None:
         # times (fuse_flush_time_update): once, whoever asks. No page is concerned, and a mount never fails a write so.
         if error.errno != errno.EINTR:
             raise error
+
+
+def filesystem_magic(descriptor: int) -> int:
+    """What kind of filesystem an open file lies on: `f_type` of fstatfs(2), which Python's statvfs leaves out.
+
+    Raises:
+        OSError: The host failed.
+    """
+    found = ctypes.create_string_buffer(_STATFS_BYTES)
+    if _libc.fstatfs(descriptor, found) != 0:
+        raise _last_error(b"fstatfs")
+    return ctypes.c_long.from_buffer(found).value
 
 
 def supplementary_groups(pid: int) -> set[int]:

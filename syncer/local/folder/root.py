@@ -179,6 +179,7 @@ class LocalDirectory:
         self._reading = Reading(self._root, self.lists, options, self.counters)
         self._workers = trio.CapacityLimiter(_WORKERS)
         self._writers = trio.CapacityLimiter(_WRITERS)
+        self._filling = trio.CapacityLimiter(1)  # of these: two threads would hand Python's lock to and fro
         self._closed = False
 
     def _reached(self, step: str) -> None:
@@ -363,7 +364,12 @@ class LocalDirectory:
                 versions = [(order.version, order.blocks) for order in orders]
                 small.fail(await fetch_files(blocks, versions, lacking, receive))
             async with self._writers if len(orders) > 1 else nullcontext():
-                await self._run(small.write)
+                try:
+                    async with self._filling if len(orders) > 1 else nullcontext():
+                        await self._run(small.fill)
+                    await self._run(small.sync)
+                finally:
+                    small.close()
             for file in small.files:
                 end = partial(self._sources.end, file.order.content, file)
                 if file.tag is None:

@@ -4,10 +4,10 @@ A file alone costs nine thread calls and a commit of the filesystem's journal of
 is done for all files before the next one begins. Small: a content is one block, so it is in memory and it comes as a
 whole or not at all. Each file has its own outcome.
 
-Order, each step a fault point of the crash tests: all temp files are written, with their attributes → write-back of all
-is begun → each is fsynced, of which the first commits the journal for all → renames or exchanges (changes.py) → later,
-for a group of changes, fsync of the directories → the engine's StateDB commit. (A content of one block has no list to
-be kept.)
+Order, each step a fault point of the crash tests: all temp files are written, with their attributes → all are made
+durable as a group (group_sync.py); or write-back of all is begun, and each is fsynced, of which the first commits the
+journal for all → renames or exchanges (changes.py) → later, for a group of changes, fsync of the directories → the
+engine's StateDB commit. (A content of one block has no list to be kept.)
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from typing import Final
 
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from blockfs.runtime.linux import write_back
+from blockfs.runtime.linux import check_written, write_back
 from syncer.core.model import Content, LocalTag
 from syncer.core.rows import Origin
 from syncer.local.folder.assembly import set_attributes
 from syncer.local.folder.changes import unlink_if_there
 from syncer.local.folder.filehash import read_exactly
+from syncer.local.folder.group_sync import sync_together
 from syncer.local.folder.sources import Sources
 from syncer.local.safe_open import FILE_FLAGS, tag_of
 from syncer.local.syscalls import cannot, clone_file, status
@@ -83,12 +84,15 @@ class SmallFiles:
         self._sources = sources
         self._tmp = tmp
         self._step = step
+        self._leftovers: frozenset[str] = frozenset()
+        self._descriptors: dict[int, SmallFile] = {}  # of temp files that are not durable yet
         self._equal: dict[Content, list[SmallFile]] = {}
         for file in self.files:
             self._equal.setdefault(file.order.content, []).append(file)
 
     def gather(self) -> None:
         """Find what this root has at places that are known."""
+        self._leftovers = frozenset(os.listdir(self._tmp))  # mostly few: one look instead of one for each file
         for file in self.files:
             self._sources.begin(file.order.content, file.order.blocks, file)
         for equal in self._equal.values():
@@ -116,32 +120,39 @@ class SmallFiles:
             if self.files[at].data is None:
                 self.files[at].error = error
 
-    def write(self) -> None:
-        """Make all temp files that are complete, durably."""
-        descriptors: dict[int, SmallFile] = {}
+    def fill(self) -> None:
+        """Make all temp files that are complete; their descriptors stay open."""
+        for file in self._going():
+            with _own(file):
+                self._open(file)
+                self._step("staged")
+
+    def sync(self) -> None:
+        """Make them durable."""
         try:
-            for file in self._going():
-                with _own(file):
-                    self._open(file, descriptors)
-                    self._step("staged")
-            for descriptor, file in descriptors.items():
+            together = sync_together(list(self._descriptors))
+            for descriptor, file in self._descriptors.items() if not together else ():
                 # Else each fsync would begin to write its own file only: a commit of the journal for each.
                 with _own(file):
                     _begin_writing(descriptor)
-            for descriptor, file in descriptors.items():
+            for descriptor, file in self._descriptors.items():
                 with _own(file):
                     if file.error is None:
                         # Content, size and times must be on disk before any name says that this is the file.
-                        os.fsync(descriptor)
+                        (check_written if together else os.fsync)(descriptor)
                         file.tag = tag_of(status(b"", descriptor))
                         self._step("synced")
         finally:
-            for descriptor in descriptors:
-                os.close(descriptor)
+            self.close()
         for file in self.files:
             if file.error is not None:
                 with suppress(OSError):  # a stale one is found, and used or removed, by a later run
                     unlink_if_there(file.temp, self._tmp)
+
+    def close(self) -> None:
+        """Close descriptors. Idempotent."""
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[0])
 
     @staticmethod
     def _give(equal: Sequence[SmallFile], data: bytes, origin: Origin | None) -> None:
@@ -168,6 +179,8 @@ class SmallFiles:
 
     def _left_over(self, file: SmallFile) -> bytes | None:
         """What a killed run left of the same temp file, if it is all."""
+        if os.fsdecode(file.temp) not in self._leftovers:
+            return None
         try:
             descriptor = os.open(file.temp, FILE_FLAGS, dir_fd=self._tmp)
         except OSError:
@@ -179,14 +192,14 @@ class SmallFiles:
         self._sources.counters.bytes_read += len(data)
         return data if block_id(data) == file.order.blocks[0] else None
 
-    def _open(self, file: SmallFile, descriptors: dict[int, SmallFile]) -> None:
-        """Make and fill a temp file; `descriptors` gets it as soon as it is open."""
+    def _open(self, file: SmallFile) -> None:
+        """Make and fill a temp file; it is noted as soon as it is open."""
         try:
             descriptor = os.open(file.temp, _NEW, 0o600, dir_fd=self._tmp)
         except FileExistsError:  # a killed run's, perhaps with a mode that forbids to open it
             os.unlink(file.temp, dir_fd=self._tmp)
             descriptor = os.open(file.temp, _NEW, 0o600, dir_fd=self._tmp)
-        descriptors[descriptor] = file
+        self._descriptors[descriptor] = file
         if not self._shares(descriptor, file):
             _fill(descriptor, file)
         file.lacking = set_attributes(descriptor, file.order.path, file.order.meta)
