@@ -18,7 +18,7 @@ from tests.conftest import Mounted, check_fuse, mounted_below
 from tests.system.posix import Pair
 
 BOTH = ("pyfuse3", "kernel")
-EVERY_DAY = {"test_posix_users", "test_posix_files", "test_file_handles"}
+EVERY_DAY = {"test_posix_users", "test_posix_files", "test_file_handles", "test_posix_machine"}
 """Modules that run on both every day: they cost seconds, and ask for most of what the kernel can ask for."""
 
 

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import mmap
 import os
 import random
 from collections.abc import Callable
 from pathlib import Path
+
+_KEEP_SIZE, _PUNCH_HOLE, _ZERO_RANGE = 1, 2, 16  # linux/falloc.h
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 
 
 class Exerciser:
@@ -17,9 +23,12 @@ class Exerciser:
         seed: Of the sequence of operations.
         size_max: The file never grows beyond.
         length_max: Longest single operation.
+        holes: The filesystem can make and find holes.
     """
 
-    def __init__(self, path: Path, seed: int, *, size_max: int = 1 << 20, length_max: int = 1 << 16) -> None:
+    def __init__(
+        self, path: Path, seed: int, *, size_max: int = 1 << 20, length_max: int = 1 << 16, holes: bool = False
+    ) -> None:
         self.path = path
         self.content = bytearray()
         self._noise = random.Random(seed)
@@ -39,6 +48,8 @@ class Exerciser:
             self._drop_pages: 1,  # likewise
             self.reopen: 4,
         }
+        if holes:
+            weights |= {self._punch: 8, self._zero: 4, self._seek: 8}
         self._operations, self._weights = list(weights), list(weights.values())
 
     def run(self, operations: int) -> None:
@@ -139,6 +150,35 @@ class Exerciser:
         os.posix_fallocate(self._descriptor, offset, end - offset)
         self.content.extend(bytes(max(0, end - len(self.content))))
 
+    def _punch(self) -> None:
+        """FALLOC_FL_PUNCH_HOLE: zeros, and the size stays."""
+        offset, end = self._range(self._size_max)
+        _fallocate(self._descriptor, _PUNCH_HOLE | _KEEP_SIZE, offset, end - offset)
+        end = min(end, len(self.content))
+        self.content[offset:end] = bytes(max(0, end - offset))
+
+    def _zero(self) -> None:
+        """FALLOC_FL_ZERO_RANGE: zeros, and the file grows."""
+        offset, end = self._range(self._size_max)
+        _fallocate(self._descriptor, _ZERO_RANGE, offset, end - offset)
+        self._put(offset, bytes(end - offset))
+
+    def _seek(self) -> None:
+        """SEEK_DATA, SEEK_HOLE: what is called a hole is zeros."""
+        at = 0
+        while at < len(self.content):
+            try:
+                start = os.lseek(self._descriptor, at, os.SEEK_DATA)
+            except OSError as error:
+                if error.errno != errno.ENXIO:
+                    raise
+                start = len(self.content)
+            assert not any(self.content[at:start]), f"data in the hole {at}-{start}"
+            if start == len(self.content):
+                break
+            at = os.lseek(self._descriptor, start, os.SEEK_HOLE)
+            assert start < at <= len(self.content), f"a hole at {at} after data at {start}"
+
     def _sync(self) -> None:
         if self._noise.random() < 0.5:
             os.fsync(self._descriptor)
@@ -149,3 +189,9 @@ class Exerciser:
         """Make the next reads come from the filesystem."""
         os.fdatasync(self._descriptor)
         os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _fallocate(descriptor: int, mode: int, offset: int, length: int) -> None:
+    if _libc.fallocate(descriptor, mode, offset, length) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
