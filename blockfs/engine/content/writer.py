@@ -175,16 +175,21 @@ class ContentWriter:
         file = self._table.staging_file(state, generation, range_index)
         length = sum(len(part) for part in parts)
         generation.will_change(range_index, (range_index * RANGE + within) // PAGE, -(-length // PAGE))
-        with self._stores.staging.using(file) as fd, translated("staging"):
+        staging = self._stores.staging
+        fd = staging.acquire(file)  # no context managers: they take as long as the system call
+        try:
             written, failure = write_pages(fd, parts, within)
             if failure is None:
                 return written
             # Whole pages only: a page that is staged in part would be completed with NUL bytes by a recovery.
             whole = max(0, (within + written) // PAGE * PAGE - within)
             _clear_unstaged(generation, file, fd, within + whole, length - whole)
-            if not whole:
+        finally:
+            staging.release(file)
+        if not whole:
+            with translated("staging"):
                 raise failure
-            return whole
+        return whole
 
 
 def _edge_pages(state: FileState, offset: int, end: int) -> list[int]:
