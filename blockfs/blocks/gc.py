@@ -22,7 +22,9 @@ from blockfs.blocks.reclaim import Reclaimer
 from blockfs.blocks.repack import Repacker
 from blockfs.errors import BlockfsError
 
-_MIN_BITS: Final = 1 << 20
+_MIN_BITS: Final = 1 << 24
+"""2 MiB: small volumes, where somebody may count what went, hardly ever have two ids that share a bit."""
+
 _BITS_PER_ROW: Final = 64
 """At most, and at least half as many. If all rows but one are live, the dead one shares its bit with a live one in 1.6
 to 3.1 % of cases, and then stays until the next run, whose bits are others. 1 TiB of 64 KiB blocks takes 128 MiB."""

@@ -359,10 +359,11 @@ def test_a_seal_under_way_does_not_miss_what_went_with_a_hole(tmp_path: Path) ->
 class Owner:
     """One of several who share a file: writes, empties and copies in a region of its own, and always finds it so."""
 
-    def __init__(self, filesystem: Filesystem, ino: int, number: int) -> None:
+    def __init__(self, filesystem: Filesystem, ino: int, number: int, enough: threading.Event) -> None:
         self.files = filesystem.files
         self.copy_range = filesystem.copy_range
         self.ino = ino
+        self.enough = enough
         self.random = random.Random(number)
         self.start = number * REGION
         self.content = bytearray(REGION)
@@ -370,7 +371,9 @@ class Owner:
 
     def run(self) -> None:
         try:
-            for _ in range(STEPS):
+            steps = 0
+            while steps < STEPS or not self.enough.is_set():
+                steps += 1
                 self.step()
                 found = self.files.read(self.ino, self.start, REGION, may_block=True)
                 assert found == self.content
@@ -416,17 +419,19 @@ def test_what_others_do_to_a_file_and_its_seals_never_change_a_byte(tmp_path: Pa
     filesystem = Filesystem.open(path, eager)
     ino = create(filesystem, b"f")
     filesystem.files.truncate(ino, 3 * REGION)
-    owners = [Owner(filesystem, ino, number) for number in range(3)]
+    enough = threading.Event()
+    owners = [Owner(filesystem, ino, number, enough) for number in range(3)]
     threads = [threading.Thread(target=owner.run) for owner in owners]
     for thread in threads:
         thread.start()
     while any(thread.is_alive() for thread in threads):
         filesystem.files.flush()
         maintenance.gc(filesystem.blocks, filesystem.tree, filesystem.ballast, commit=filesystem.commit)
+        if filesystem.sealed_files > 3:
+            enough.set()
     assert [owner.failure for owner in owners] == [None] * 3
     filesystem.files.flush()
     assert content(filesystem, b"f") == b"".join(owner.content for owner in owners)
-    assert filesystem.sealed_files > 3
     filesystem.close()
     again = Filesystem.open(path, config())
     assert findings(again) == []
