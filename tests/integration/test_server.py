@@ -709,8 +709,8 @@ def test_a_failure_of_the_server_is_told_as_one(
         client("PUT", "/c")
         client("PUT", "/c/f", b"x")
         with monkeypatch.context() as patch:
-            patch.setattr(store._blocks, "put", fail)
-            patch.setattr(store._blocks, "read", fail)
+            for name in ("put", "put_all", "read"):
+                patch.setattr(store._blocks, name, fail)
             for reply in (
                 client("PUT", "/c/f", b"new"),
                 client("PUT", "/c/f", bytes(3 << 20)),

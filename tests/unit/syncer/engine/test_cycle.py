@@ -381,7 +381,7 @@ def test_a_full_disk_ends_the_cycle_with_its_own_error(
     def full(descriptor: int, data: Any, at: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "pwrite", full)
+    monkeypatch.setattr(os, "pwritev", full)
     with pytest.raises(NoSpaceError) as error:
         second.reconcile()
     assert error.value.exit_code == 17
