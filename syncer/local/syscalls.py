@@ -1,4 +1,4 @@
-"""Linux system calls that Python's os module lacks: renameat2, statx, and the FICLONE ioctl.
+"""Linux system calls that Python's os module lacks: renameat2 and statx.
 
 Small on purpose. Libraries were looked at: none wraps renameat2 with both flags and is kept up.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import struct
 from typing import Final
@@ -18,7 +17,6 @@ _LIBC: Final = ctypes.CDLL(None, use_errno=True)
 
 _RENAME_NOREPLACE: Final = 1  # linux/fs.h
 _RENAME_EXCHANGE: Final = 2
-_FICLONE: Final = 0x40049409  # linux/fs.h, _IOW(0x94, 9, int)
 _AT_SYMLINK_NOFOLLOW: Final = 0x100
 _AT_NO_AUTOMOUNT: Final = 0x800
 _AT_EMPTY_PATH: Final = 0x1000
@@ -121,24 +119,6 @@ def held_time(time_ns: int) -> int:
     As volumes do. ext4 has times up to 2446, xfs up to 2486, tmpfs any.
     """
     return max(_TIME_MIN_NS, min(_TIME_MAX_NS, time_ns))
-
-
-def clone_file(source: int, target: int) -> bool:
-    """Make `target` share all of `source`'s content (FICLONE).
-
-    Returns:
-        False where the filesystem has no reflinks or the two lie on different ones; nothing happened then.
-
-    Raises:
-        OSError: Any other failure, such as ENOSPC.
-    """
-    try:
-        fcntl.ioctl(target, _FICLONE, source)
-    except OSError as error:
-        if cannot(error) or error.errno in {errno.EXDEV, errno.ENOTTY, errno.EPERM}:
-            return False
-        raise
-    return True
 
 
 def _renameat2(source: bytes, source_dir: int, target: bytes, target_dir: int, flags: int) -> None:

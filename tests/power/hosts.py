@@ -4,26 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-MIB = 1 << 20
-
-
-@contextlib.contextmanager
-def mounted_file(home: Path, size_bytes: int, *mkfs: str) -> Iterator[Path]:
-    """A filesystem in a file, made by `mkfs` and mounted."""
-    image, path = home / "host.img", home / "host"
-    path.mkdir()
-    with image.open("wb") as file:
-        file.truncate(size_bytes)
-    run(*mkfs, image)
-    run("mount", "-o", "loop", image, path)
-    try:
-        yield path
-    finally:
-        run("umount", path)
+from tests.kit.hostfs import MIB, mounted_file, run
 
 
 @contextlib.contextmanager
@@ -41,12 +25,6 @@ def btrfs_with_quota(home: Path, limit_bytes: int) -> Iterator[Path]:
         run("btrfs", "subvolume", "create", path / "limited")
         run("btrfs", "qgroup", "limit", str(limit_bytes), path / "limited")
         yield path / "limited"
-
-
-def run(*command: str | Path) -> None:
-    """Run a command that must succeed."""
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, f"{command}: {ended.stderr}"
 
 
 def fill(path: Path) -> None:

@@ -19,6 +19,7 @@ from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import said
 from blockfs.runtime.mountinfo import is_below, read_mounts
 from blockfs.runtime.output import json_line, shown, tell
+from blockfs.runtime.reflink import clone_file
 from syncer.cli.doctor import diagnosis, lancheck
 from syncer.cli.doctor.diagnosis import Check, Level
 from syncer.cli.registry.roots import PATH, BadRecord, LinkedRoot, Registry
@@ -40,7 +41,6 @@ from syncer.errors import (
 )
 from syncer.local.folder.identity import verify_folder
 from syncer.local.safe_open import DIRECTORY_FLAGS
-from syncer.local.syscalls import clone_file
 from syncer.local.volume.mount import check_mount
 from syncer.ports.remote import Counters, RemoteInfo
 from syncer.remote.container.replies import Judge

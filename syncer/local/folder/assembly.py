@@ -1,8 +1,9 @@
 """Assemble a file in the temp folder: what is known by its place is copied, all else is asked for by its id.
 
-By their places, in this order: what a killed run left of the same temp file; a reflink of the old version; the old
-version and files of equal content, also those that this cycle replaced. Every block is hashed before it counts. The
-rest lies on the cycle's board, where this root's own files are asked first (sources.py).
+By their places, in this order: what a killed run left of the same temp file; the old version and files of equal
+content, also those that this cycle replaced. What they have is shared with them where the filesystem can that, else
+copied. Every block is hashed before it counts, and when nobody else can change it any more. The rest lies on the
+cycle's board, where this root's own files are asked first (sources.py).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from blockfs.runtime.reflink import clone_file, clone_range
 from syncer.core.model import Content, LocalTag, Meta, RelPath
 from syncer.core.rows import Origin
 from syncer.errors import UnholdableError
@@ -24,7 +26,7 @@ from syncer.local.folder.filehash import hash_file, read_exactly
 from syncer.local.folder.sources import Sources
 from syncer.local.folder.xattrs import write as write_xattrs
 from syncer.local.safe_open import FILE_FLAGS, tag_of
-from syncer.local.syscalls import clone_file, status
+from syncer.local.syscalls import status
 from syncer.ports.localvalues import StageOrder
 
 _RUN_BYTES: Final = 4 << 20  # copied at once
@@ -46,6 +48,7 @@ class Assembly:
         self._left = bytearray(b"\1" * len(order.blocks))  # 1: not in the file yet
         self._file = _open_temp(tmp, name)
         self._preset = os.fstat(self._file).st_size > 0  # the file may hold bytes where it should have NULs
+        self._shares = True  # until the filesystem refused
         self._closing = threading.Lock()  # nobody reads meanwhile
         self._readable = _opened_again(tmp, name)
         sources.begin(order.content, order.blocks, self)
@@ -98,7 +101,7 @@ class Assembly:
         """
         blocks = self._order.blocks
         if not self._preset:
-            self._preset = self._reflink()
+            self._preset = self._share_all()
         os.ftruncate(self._file, blocks.size_bytes)
         if self._preset:
             self._compare_preset()
@@ -107,9 +110,9 @@ class Assembly:
         for origin in self._order.origins:
             if not any(self._left):
                 return []
-            self._copy_aligned(origin)
+            self._take_aligned(origin)
         for origin in self._sources.displaced(self._order.content) if any(self._left) else ():
-            self._copy_aligned(origin)
+            self._take_aligned(origin)
         self._positions = {}
         for index, wanted in enumerate(blocks):
             if self._left[index]:
@@ -155,14 +158,16 @@ class Assembly:
         os.fsync(self._file)
         return tag_of(status(b"", self._file)), lacking
 
-    def _reflink(self) -> bool:
+    def _share_all(self) -> bool:
+        """Share all of an old version whose block list is lost: then what it has is hashed once, where it is then."""
         for origin in self._order.origins[:1]:
-            descriptor = self._sources.open(origin)
-            if descriptor is not None:
-                try:
-                    return clone_file(descriptor, self._file)
-                finally:
-                    os.close(descriptor)
+            if self._sources.lists.load(origin.content) is None:
+                descriptor = self._sources.open(origin)
+                if descriptor is not None:
+                    try:
+                        return clone_file(descriptor, self._file)
+                    finally:
+                        os.close(descriptor)
         return False
 
     def _compare_preset(self) -> None:
@@ -180,8 +185,8 @@ class Assembly:
             if holds(wanted):
                 self._left[index] = 0
 
-    def _copy_aligned(self, origin: Origin) -> None:
-        """Copy the blocks that a file has at the same index."""
+    def _take_aligned(self, origin: Origin) -> None:
+        """Take the blocks that a file has at the same index."""
         descriptor = self._sources.open(origin)
         if descriptor is None:
             return
@@ -192,7 +197,7 @@ class Assembly:
                 theirs, read = hash_file(descriptor, origin.content.size_bytes, blocks.block_size)
                 self._sources.counters.bytes_read += read
             for first, count in self._equal_runs(theirs):
-                self._copy_run(descriptor, first, count)
+                self._take_run(descriptor, first, count)
         finally:
             os.close(descriptor)
 
@@ -214,14 +219,21 @@ class Assembly:
         if count:
             yield first, count
 
-    def _copy_run(self, descriptor: int, first: int, count: int) -> None:
-        size = self._order.blocks.block_size
-        end = min((first + count) * size, self._order.blocks.size_bytes)
-        data = read_exactly(descriptor, first * size, end - first * size)
+    def _take_run(self, descriptor: int, first: int, count: int) -> None:
+        """Share or copy blocks, and hash them: who reads what is shared already can't be overtaken by a writer."""
+        blocks = self._order.blocks
+        start = first * blocks.block_size
+        length = min((first + count) * blocks.block_size, blocks.size_bytes) - start
+        is_shared = self._shares = self._shares and clone_range(descriptor, self._file, start, length)
+        data = read_exactly(self._file if is_shared else descriptor, start, length)
         self._sources.counters.bytes_read += len(data)
         for index in range(first, first + count):
-            piece = data[(index - first) * size : (index - first + 1) * size]
-            if block_id(piece) == self._order.blocks[index]:
+            piece = data[index * blocks.block_size - start : (index + 1) * blocks.block_size - start]
+            if block_id(piece) != blocks[index]:
+                self._preset |= is_shared  # there is something else in its place now
+            elif is_shared:
+                self._left[index] = 0
+            else:
                 self._write(index, piece)
 
     def _write(self, index: int, data: bytes) -> None:

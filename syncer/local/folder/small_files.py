@@ -21,6 +21,7 @@ from typing import Final
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.runtime.linux import check_written, write_back
+from blockfs.runtime.reflink import clone_file
 from syncer.core.model import Content, LocalTag
 from syncer.core.rows import Origin
 from syncer.local.folder.assembly import set_attributes
@@ -29,7 +30,7 @@ from syncer.local.folder.filehash import read_exactly
 from syncer.local.folder.group_sync import sync_together
 from syncer.local.folder.sources import Sources
 from syncer.local.safe_open import FILE_FLAGS, tag_of
-from syncer.local.syscalls import cannot, clone_file, status
+from syncer.local.syscalls import cannot, status
 from syncer.ports.localvalues import OWN, StageOrder
 
 _NEW: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

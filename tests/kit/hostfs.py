@@ -1,0 +1,42 @@
+"""Host filesystems in files, on loop devices: what tests fill to the last byte, and those with reflinks."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+MIB = 1 << 20
+
+REFLINKS = {"xfs": (320, "mkfs.xfs", "-q", "-m", "reflink=1"), "btrfs": (256, "mkfs.btrfs", "-q")}
+"""Of each filesystem with reflinks the size in MiB (nearly nothing of it is written) and what makes it."""
+
+
+@contextlib.contextmanager
+def mounted_file(home: Path, size_bytes: int, *mkfs: str, options: str = "loop") -> Iterator[Path]:
+    """A filesystem in a file, made by `mkfs` and mounted."""
+    image, path = home / "host.img", home / "host"
+    path.mkdir()
+    with image.open("wb") as file:
+        file.truncate(size_bytes)
+    run(*mkfs, image)
+    run("mount", "-o", options, image, path)
+    try:
+        yield path
+    finally:
+        run("umount", path)
+
+
+@contextlib.contextmanager
+def reflinking(home: Path, kind: str, options: str = "loop") -> Iterator[Path]:
+    """A filesystem with reflinks: see `REFLINKS`."""
+    size, *mkfs = REFLINKS[kind]
+    with mounted_file(home, int(size) * MIB, *map(str, mkfs), options=options) as path:
+        yield path
+
+
+def run(*command: str | Path) -> None:
+    """Run a command that must succeed."""
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, f"{command}: {ended.stderr}"
