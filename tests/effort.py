@@ -113,6 +113,7 @@ KNOB: Final = {
     "a file as long as may be": Counts("blocks", 1 << 21, 1 << 24, 1 << 24, "integration/test_server_tenants.py"),
     "sync state": Counts("sequences", 10, 40, 1000, "unit/syncer/state/test_statedb_machine.py"),
     "share index": Counts("sequences", 25, 100, 1000, "unit/syncer/state/test_shareindex.py"),
+    "looks by twins": Counts("sequences per filesystem", 2, 40, 1000, "unit/syncer/local/test_twins.py"),
     "sparse hashes": Counts("examples", 20, 60, 1000, "unit/syncer/local/test_filehash.py"),
     "ignore rules": Counts("examples", 30, 150, 1000, "unit/syncer/core/test_ignore.py"),
     "board of blocks": Counts("seeds", 60, 2000, 50_000, "unit/syncer/blocks/test_seeds.py"),

@@ -20,7 +20,7 @@ _HOLE: Final = -2
 # reserved; then of each extent: logical, physical and length in bytes, two reserved, flags, three reserved.
 _HEADER: Final = struct.Struct("=QQIIIxxxx")
 _EXTENT: Final = struct.Struct("=QQQ16xI12x")
-_FLAG_SYNC: Final = 1  # write dirty pages back first; without it most of them were missed
+_FLAG_SYNC: Final = 1
 _LAST: Final = 0x1
 # Any other flag means that the place is not there yet (delayed, unwritten), or is not that of these very bytes
 # (encoded, inline, packed with others), or one that we do not know.
@@ -31,16 +31,17 @@ class OddMapError(ValueError):
     """What the host answered can't be: extents out of order, empty, or more than asked for."""
 
 
-def request(start: int, length: int, count: int) -> bytearray:
+def request(start: int, length: int, count: int, *, sync: bool = True) -> bytearray:
     """The buffer for one call.
 
     Args:
         start: First byte that is asked about.
         length: How many bytes.
         count: For how many extents there is room.
+        sync: Dirty pages are written back first: without that most of what was written lately is missed.
     """
     buffer = bytearray(_HEADER.size + count * _EXTENT.size)
-    _HEADER.pack_into(buffer, 0, start, length, _FLAG_SYNC, 0, count)
+    _HEADER.pack_into(buffer, 0, start, length, _FLAG_SYNC if sync else 0, 0, count)
     return buffer
 
 
@@ -92,6 +93,22 @@ def differing(ours: Iterable[Extent], theirs: Iterable[Extent], end: int) -> Ite
         at = min(until, its_until)
     if first >= 0:
         yield first, end
+
+
+def overlap(extents: Iterable[Extent], ranges: Iterable[tuple[int, int]]) -> int:
+    """How many bytes of a file that are no hole lie in some ranges. Both in order."""
+    total = 0
+    left = iter(ranges)
+    now = next(left, None)
+    for logical, _, length in extents:
+        while now is not None and now[1] <= logical:
+            now = next(left, None)
+        while now is not None and now[0] < logical + length:
+            total += min(now[1], logical + length) - max(now[0], logical)
+            if now[1] > logical + length:
+                break
+            now = next(left, None)
+    return total
 
 
 class _Places:

@@ -32,6 +32,7 @@ _LAST_CYCLE: Final = "last-cycle"
 _LAST_SHARED: Final = "last-shared"
 _CURSOR: Final = "remote-cursor"
 _DIGESTS: Final = "directory-digests"
+_TWINS: Final = "twins"
 _RULES: Final = "ignore-rules"
 _XATTRS: Final = "xattrs"
 _SPECIAL: Final = "special-modes"
@@ -196,7 +197,7 @@ class RootState:
         """For `link --relink`: the next cycle merges both sides anew and deletes nothing."""
         self._database.clear()
         self._database.meta_set(
-            dict.fromkeys((_CONTAINER, _CHECKPOINT, _LAST_CYCLE, _CURSOR, _DIGESTS, _RULES, _XATTRS, _SPECIAL))
+            dict.fromkeys((_CONTAINER, _CHECKPOINT, _LAST_CYCLE, _CURSOR, _DIGESTS, _TWINS, _RULES, _XATTRS, _SPECIAL))
         )
 
     def last_cycle(self) -> LastCycle | None:

@@ -20,6 +20,7 @@ class RootOptions(msgspec.Struct, frozen=True, kw_only=True):
         patterns: What is ignored, beside `.blocksyncignore` files.
         parts: What of metadata is synced beyond the plain ones; the rest is neither looked at nor set, but kept.
         keep_trash_s: For how long displaced and deleted versions are kept.
+        twin_bytes: Files of this size or more have a twin, where the filesystem has reflinks.
         only_looking: Nothing is changed or tidied up, because a cycle may be at work on the same root.
     """
 
@@ -29,4 +30,5 @@ class RootOptions(msgspec.Struct, frozen=True, kw_only=True):
     patterns: Patterns = no_patterns
     parts: Parts = NO_PARTS
     keep_trash_s: float = KEEP_S
+    twin_bytes: int = 64 << 20  # hashing less takes a few hundredths of a second
     only_looking: bool = False

@@ -14,8 +14,9 @@ from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.core.rows import BaseRows, Origin
 
-Memory: TypeAlias = Literal["checkpoint", "directory-digests"]
-"""What a local root keeps for its next look: where a volume's journal goes on, what a folder's directories were."""
+Memory: TypeAlias = Literal["checkpoint", "directory-digests", "twins"]
+"""What a local root keeps for its next look: where a volume's journal goes on, what a folder's directories were, which
+large files have a twin."""
 
 
 class State(Protocol):

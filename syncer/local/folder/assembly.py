@@ -156,6 +156,8 @@ class Assembly:
         lacking = set_attributes(self._file, self._order.path, meta)
         # Content, size and times must be on disk before any name says that this is the file.
         os.fsync(self._file)
+        if self._sources.twins is not None:
+            self._sources.twins.adopt(self._file, self._order.path, self._order.content)
         return tag_of(status(b"", self._file)), lacking
 
     def _share_all(self) -> bool:

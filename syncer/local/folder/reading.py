@@ -26,6 +26,8 @@ from syncer.local.folder.held import HeldBlocks
 from syncer.local.options import RootOptions
 from syncer.local.safe_open import Opener, tag_of
 from syncer.local.syscalls import status
+from syncer.local.twins.fresh import Fresh, take
+from syncer.local.twins.twins import Twins
 from syncer.ports.localvalues import MAX_BLOCKS, LocalCounters, Problem, content_of
 
 _HASHERS: Final = 2  # SHA-256 of 64 KiB blocks scales to two threads and no further on small machines
@@ -45,8 +47,11 @@ class Reading:
         held: Blocks of new files, until they are sent.
     """
 
-    def __init__(self, root: int, lists: BlockLists, options: RootOptions, counters: LocalCounters) -> None:
-        """Take the root's descriptor (not closed here), its cache of block lists, its options, its counters."""
+    def __init__(
+        self, root: int, lists: BlockLists, options: RootOptions, counters: LocalCounters, twins: Twins
+    ) -> None:
+        """Take the root's descriptor (not closed here), its cache of block lists, its options, counters and twins."""
+        self._twins = twins
         self._root = root
         self._lists = lists
         self._counters = counters
@@ -144,19 +149,27 @@ class Reading:
             return None, f"can't be read ({error.strerror}); left alone until it can"
 
     def _hash_unchanged(self, stat: FileStat, opener: Opener, seen: _Seen | None) -> tuple[Content, BlockList]:
+        fresh: Fresh | None = None
         descriptor = opener.open(stat.path)
         try:
             if stat.tag.size_bytes > self._block_size:  # of a small one, the look after the only read says as much
                 _require(descriptor, stat)
-            blocks, read = hash_file(descriptor, stat.tag.size_bytes, self._block_size, seen)
+            if self._twins.least_bytes <= stat.tag.size_bytes:
+                fresh = take(self._twins, descriptor, stat)
+            found = None if fresh is None else fresh.hashed(seen)
+            blocks, read = found or hash_file(descriptor, stat.tag.size_bytes, self._block_size, seen)
             self._counters.bytes_read += read
             # Look again after the last read: a block list of a file that changed in between mixes two versions.
             _require(descriptor, stat)
+            content = content_of(blocks)
+            self._lists.save(content, blocks)
+            if fresh is not None:
+                fresh.keep(descriptor, content, blocks)
+            return content, blocks
         finally:
+            if fresh is not None:
+                fresh.close()
             os.close(descriptor)
-        content = content_of(blocks)
-        self._lists.save(content, blocks)
-        return content, blocks
 
     def saw(self, size_bytes: int) -> None:
         """So many bytes more are done."""

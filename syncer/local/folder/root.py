@@ -46,6 +46,7 @@ from syncer.local.safe_open import (
 )
 from syncer.local.survey.digests import Digests, FolderPart, Surveyor
 from syncer.local.syscalls import status
+from syncer.local.twins.twins import Twins
 from syncer.local.verbs.trash import Trash
 from syncer.ports.blocks import BlockSource, Fetcher
 from syncer.ports.local import PartLook
@@ -176,7 +177,10 @@ class LocalDirectory:
         self._sources = Sources(self._root, self.lists, options.block_size, self.counters, self._blocks)
         self._changes = Changes(self._root, self._private, self._trash, self._reached)
         self._temps: set[bytes] = set()
-        self._reading = Reading(self._root, self.lists, options, self.counters)
+        self._twins = Twins(path, self._root, self._private.top, self._state, self.lists,
+                            least_bytes=options.twin_bytes, used=not options.only_looking)  # fmt: skip
+        self._sources.twins = self._twins
+        self._reading = Reading(self._root, self.lists, options, self.counters, self._twins)
         self._workers = trio.CapacityLimiter(_WORKERS)
         self._writers = trio.CapacityLimiter(_WRITERS)
         self._filling = trio.CapacityLimiter(1)  # of these: two threads would hand Python's lock to and fro
@@ -254,6 +258,7 @@ class LocalDirectory:
     async def concluded(self, looked: Collection[RelPath] | None, gone: Collection[Content], *, undone: bool) -> None:  # noqa: ARG002 - a digest says that a directory is as the rows have it
         """Keep the digests of directories that are exactly as the base says now."""
         await self._run(self.lists.drop, gone)
+        await self._run(self._twins.tidy)
         # Who watches does not survey: digests that are out of date by then only cost a look.
         if looked is None or (looked and self._hints.directories is None):
             await self._run(self._keep_digests, looked)
@@ -540,6 +545,7 @@ class LocalDirectory:
                 named = self._named(error)
                 if named is error:
                     raise
+                self._twins.drop_all()
                 raise named from error
 
         return await trio.to_thread.run_sync(work, limiter=self._workers)

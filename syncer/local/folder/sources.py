@@ -29,6 +29,7 @@ from syncer.local.folder.filehash import read_exactly
 from syncer.local.received import Received
 from syncer.local.safe_open import open_file, same_but_ctime, tag_of
 from syncer.local.syscalls import status
+from syncer.local.twins.twins import Twins
 from syncer.ports.localvalues import Holders, LocalCounters
 
 _INSTALLED: Final = 1024  # more are never under way between a name and the books
@@ -45,6 +46,7 @@ class Sources:
     Attributes:
         counters: Of the root.
         received: What was fetched in this cycle, if somebody else may want it.
+        twins: Of the root.
         holders: Tells which files hold a content by the books of this cycle.
     """
 
@@ -56,6 +58,7 @@ class Sources:
         self.lists = lists
         self.directory = directory
         self.received: Received | None = None
+        self.twins: Twins | None = None
         self.holders: Holders = nobody
         self.counters = counters
         self._block_size = block_size
