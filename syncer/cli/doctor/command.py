@@ -20,10 +20,11 @@ from blockfs.runtime.failures import said
 from blockfs.runtime.mountinfo import is_below, read_mounts
 from blockfs.runtime.output import json_line, shown, tell
 from blockfs.runtime.reflink import clone_file
+from blockfs.runtime.units import format_size
 from syncer.cli.doctor import diagnosis, lancheck
 from syncer.cli.doctor.diagnosis import Check, Level
 from syncer.cli.registry.roots import PATH, BadRecord, LinkedRoot, Registry
-from syncer.cli.verbs.status import holder_of
+from syncer.cli.verbs.status import held_by, holder_of
 from syncer.core.model import Kind
 from syncer.core.paths import LAN_KEY, PRIVATE
 from syncer.core.planner.safety import check_container
@@ -154,6 +155,7 @@ def _local(linked: LinkedRoot) -> Iterator[Check]:
         yield diagnosis.exchange(_filesystem(linked.path))
         if linked.record.folder is not None:
             yield _reflink(root)
+            yield from _twins(linked)
         yield _case(root)
         found = os.fstatvfs(root)
         yield diagnosis.space("space", found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize)
@@ -199,6 +201,17 @@ def _reflink(root: int) -> Check:
     finally:
         os.close(first)
     return Check(subject="reflink", level=Level.OK, text="none: a pull copies what did not change, and needs the room")
+
+
+def _twins(linked: LinkedRoot) -> Iterator[Check]:
+    try:
+        with StateDB.open(linked.state, read_only=True) as database:
+            found = held_by(linked, RootState(database))
+    except (SyncerError, OSError):
+        return  # told of below
+    if found.files:
+        text = f"{found.files} large files have one; they hold {format_size(found.bytes)} beside their files"
+        yield Check(subject="twins", level=Level.OK, text=text)
 
 
 def _case(root: int) -> Check:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import click
@@ -12,6 +13,7 @@ import msgspec
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import JsonValue, json_line, note, shown
+from blockfs.runtime.units import format_size
 from syncer.cli.lan.peering import switched_off
 from syncer.cli.output import columns
 from syncer.cli.registry.roots import PATH, BadRecord, LinkedRoot, Registry
@@ -23,6 +25,7 @@ from syncer.core.paths import join
 from syncer.engine.root_state import SHARED, LastCycle, RootState
 from syncer.errors import EXPECTED, RootIdentityError
 from syncer.local.folder.identity import open_folder
+from syncer.local.twins.held import Held, held
 from syncer.state.keyfile import KeyFile
 from syncer.state.schema import Problem
 from syncer.state.statedb import StateDB
@@ -42,6 +45,7 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
         live: What the daemon says of it; None: it is not watched.
         lan_off: Why devices on the LAN are neither asked nor answered; empty if they may be.
         lan_passphrase: Their key is made from a passphrase, not the one on the server.
+        twins: Copies of large files by which the next look finds what has changed.
     """
 
     root: LinkedRoot
@@ -54,6 +58,7 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
     live: RootLive | None
     lan_off: str = ""
     lan_passphrase: bool = False
+    twins: Held = Held(files=0, bytes=0)
 
 
 @click.command("status")
@@ -99,6 +104,7 @@ def look(linked: LinkedRoot, live: RootLive | None = None, off: str = "") -> Roo
         state = RootState(database)
         last, shared, raw_rules = state.last_cycle(), state.last_shared(), state.rules()
         problems = database.problems()
+        twins = held_by(linked, state)
         paths = database.load_base().paths.values()
         conflicts = sorted(path for path in paths if CONFLICT_MARK in path.rpartition(b"/")[2])
     key = KeyFile(linked.lan_key).told()
@@ -116,7 +122,20 @@ def look(linked: LinkedRoot, live: RootLive | None = None, off: str = "") -> Roo
         live=live,
         lan_off=off or key.off,
         lan_passphrase=key.passphrase,
+        twins=twins,
     )
+
+
+def held_by(linked: LinkedRoot, state: RootState) -> Held:
+    """What the twins of a root hold; nothing where it is not there."""
+    if linked.record.folder is not None:
+        with suppress(*EXPECTED):
+            root = open_folder(linked.path, linked.record.folder)
+            try:
+                return held(root, state)
+            finally:
+                os.close(root)
+    return Held(files=0, bytes=0)
 
 
 def _condition(linked: LinkedRoot, last: LastCycle | None) -> tuple[str, str]:
@@ -201,6 +220,7 @@ def _fields(status: RootStatus) -> dict[str, JsonValue]:
         "paused": status.root.paused,
         "lan_off": status.lan_off or None,
         "lan_passphrase": status.lan_passphrase,
+        "twins": {"files": status.twins.files, "bytes": status.twins.bytes},
         "watch": None if status.live is None else msgspec.to_builtins(status.live),
     }
 
@@ -221,6 +241,9 @@ def _show(status: RootStatus) -> None:
         rows.append(("LAN", f"off: {status.lan_off}"))
     elif status.lan_passphrase:
         rows.append(("LAN", "by passphrase: devices without it, or with another one, are no peers"))
+    if status.twins.files:
+        told = f"of {status.twins.files} large files, to find what changes in them; they hold"
+        rows.append(("twins", f"{told} {format_size(status.twins.bytes)} beside their files"))
     rows += [
         ("pending" if problem.kind == "failure" else "note", f"{shown(problem.path)}: {problem.text}")
         for problem in status.problems

@@ -15,6 +15,7 @@ from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError
 from syncer.local.folder.identity import MARKER, read_marker
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.safe_open import DIRECTORY_FLAGS
+from syncer.local.twins.twins import remove_twins
 from syncer.watch import control
 
 
@@ -64,6 +65,7 @@ def _remove_marker(linked: LinkedRoot) -> None:
     try:
         if read_marker(descriptor) == linked.record.uuid:
             private = PrivateFolder(descriptor)
+            remove_twins(private.top)
             os.unlink(MARKER, dir_fd=private.top)
             private.close()
     finally:

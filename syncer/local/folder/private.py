@@ -6,6 +6,7 @@
   tmp/             files being assembled, named by their content: never a user's data
   trash/           what was deleted or displaced (see trash.py)
   park/            nodes on their way from one name to another
+  twins/           copies of large files as they were hashed last (twins.py); made when the first one is
 ```
 It lies in the root because a rename is atomic only within one filesystem.
 """

@@ -193,9 +193,7 @@ class Twins:
 
     def _is_there(self, inode: Inode, twin: Twin, rows: BaseRows) -> bool:
         """Whether the file of a twin still is in the root, and large."""
-        tag = LocalTag(device=0, ino=inode[0], btime_ns=inode[1], size_bytes=0, mtime_ns=0, ctime_ns=0)
-        paths = {twin.path} | {path for row in rows.with_inode(tag) if (path := rows.path(row)) is not None}
-        return any(self._is_at(path, inode) for path in paths)
+        return any(self._is_at(path, inode) for path in places_of(inode, twin, rows))
 
     def _is_at(self, path: RelPath, inode: Inode) -> bool:
         try:
@@ -251,6 +249,12 @@ def _copied(folder: int, live: int, size_bytes: int) -> tuple[bytes, int] | None
     return (name, descriptor) if is_good else None
 
 
+def places_of(inode: Inode, twin: Twin, rows: BaseRows) -> set[RelPath]:
+    """Where the file of a twin may be."""
+    tag = LocalTag(device=0, ino=inode[0], btime_ns=inode[1], size_bytes=0, mtime_ns=0, ctime_ns=0)
+    return {twin.path} | {path for row in rows.with_inode(tag) if (path := rows.path(row)) is not None}
+
+
 def is_untouched(twin: Twin, descriptor: int) -> bool:
     """Whether an open file is the twin that we made, and nobody changed anything about it."""
     return tag_of(status(b"", descriptor)) == twin.tag
@@ -269,16 +273,17 @@ def finished(name: bytes, descriptor: int, content: Content, path: RelPath) -> T
 
 
 def remove_twins(top: int) -> None:
-    """Delete all twins of a root, and their folder.
+    """Delete all twins of a root, and their folder; what can't be deleted stays.
 
     Args:
         top: Descriptor of its private folder.
     """
-    with suppress(FileNotFoundError):
+    with suppress(OSError):
         folder = os.open(TWINS, DIRECTORY_FLAGS, dir_fd=top)
         try:
             for name in os.listdir(folder):
-                os.unlink(name, dir_fd=folder)
+                with suppress(OSError):
+                    os.unlink(name, dir_fd=folder)
         finally:
             os.close(folder)
         os.rmdir(TWINS, dir_fd=top)

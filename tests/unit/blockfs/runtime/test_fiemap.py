@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blockfs.runtime.fiemap import UNKNOWN, Extent, OddMapError, differing, parse, request
+from blockfs.runtime.fiemap import UNKNOWN, Extent, OddMapError, differing, overlap, parse, request
 
 HEADER, EXTENT = struct.Struct("=QQIIIxxxx"), struct.Struct("=QQQ16xI12x")
 LAST, UNWRITTEN, SHARED = 0x1, 0x800, 0x2000
@@ -57,6 +57,13 @@ def test_two_files_share_where_each_byte_is_known_to_lie_at_the_same_place(a: li
 @given(maps())
 def test_a_file_shares_all_with_itself_but_what_is_not_known(a: list[Extent]) -> None:
     assert list(differing([each for each in a if each[1] != UNKNOWN], [e for e in a if e[1] != UNKNOWN], END)) == []
+
+
+@given(maps(), maps())
+def test_the_bytes_of_a_file_in_some_ranges_are_counted_without_its_holes(a: list[Extent], b: list[Extent]) -> None:
+    ranges = list(differing(a, b, END))
+    places = cells(a)
+    assert overlap(a, ranges) == sum(places[at] != "hole" for first, end in ranges for at in range(first, end))
 
 
 def test_a_shared_extent_counts_by_its_place() -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
-from blockfs.runtime.fiemap import differing
-from blockfs.runtime.reflink import clone_file, clone_range, extents
+from blockfs.runtime import reflink
+from blockfs.runtime.fiemap import Extent, OddMapError
+from blockfs.runtime.reflink import apart, clone_file, clone_range, extents
 from tests.kit.hostfs import REFLINKS, reflinking
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a filesystem")
@@ -33,19 +34,15 @@ def two(folder: Path, name: str) -> tuple[int, int]:
     return os.open(first, os.O_RDWR), os.open(second, os.O_RDWR | os.O_CREAT)
 
 
-def apart(one: int, other: int) -> list[tuple[int, int]]:
-    return list(differing(extents(one, SIZE), extents(other, SIZE), SIZE))
-
-
 def test_only_what_is_written_afterwards_is_not_shared(host: Path) -> None:
     """Breaks if a dirty page that was not written back yet is missed: without FIEMAP_FLAG_SYNC most of them are."""
     one, other = two(host, "written")
     assert clone_file(one, other)
-    assert apart(one, other) == []
+    assert apart(one, other, SIZE) == []
     for page in (3, 4, 40, 63):
         os.pwrite(one, bytes(PAGE), page * PAGE)
         os.pwrite(one, b"x", page * PAGE + 7)
-    assert apart(one, other) == [(first * PAGE, end * PAGE) for first, end in ((3, 5), (40, 41), (63, 64))]
+    assert apart(one, other, SIZE) == [(first * PAGE, end * PAGE) for first, end in ((3, 5), (40, 41), (63, 64))]
     os.close(one)
     os.close(other)
 
@@ -54,7 +51,7 @@ def test_a_range_is_shared_where_it_is(host: Path) -> None:
     one, other = two(host, "range")
     os.ftruncate(other, SIZE)
     assert clone_range(one, other, 8 * PAGE, 4 * PAGE)
-    assert apart(one, other) == [(0, 8 * PAGE), (12 * PAGE, SIZE)]
+    assert apart(one, other, SIZE) == [(0, 8 * PAGE), (12 * PAGE, SIZE)]
     assert not clone_range(one, other, 100, 50)
     os.close(one)
     os.close(other)
@@ -72,6 +69,25 @@ def test_more_extents_than_one_answer_holds_are_all_told(host: Path) -> None:
     assert [(logical, length) for logical, _, length in found] == [(start, PAGE) for start in starts]
     whole.unlink()
     scattered.unlink()
+
+
+def test_places_that_change_meanwhile_are_no_answer(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks if a block may come to lie where one of the other file was a moment ago, and counts as shared."""
+    one, other = two(host, "moved")
+    assert clone_file(one, other)
+    real = reflink.differing
+
+    def moved(mine: Iterable[Extent], its: Iterable[Extent], end: int) -> list[tuple[int, int]]:
+        found = list(real(mine, its, end))
+        os.pwrite(one, b"x", 5 * PAGE)
+        return found
+
+    assert apart(one, other, SIZE) == []
+    monkeypatch.setattr(reflink, "differing", moved)
+    with pytest.raises(OddMapError):
+        apart(one, other, SIZE)
+    os.close(one)
+    os.close(other)
 
 
 def test_files_of_different_filesystems_can_not_share(host: Path, tmp_path: Path) -> None:

@@ -19,8 +19,11 @@ from blockfs.runtime.reflink import clone_file
 from syncer.core.model import FileStat
 from syncer.errors import NoSpaceError
 from syncer.local.folder import reading
+from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.twins import fresh, twins
+from syncer.local.twins.held import Held, held
+from syncer.local.twins.twins import remove_twins
 from syncer.ports.localvalues import Install, Observation, content_of
 from tests import effort
 from tests.kit.hostfs import REFLINKS, reflinking, run
@@ -388,6 +391,30 @@ def test_files_in_the_folder_of_twins_that_nobody_knows_of_are_deleted(host: Pat
     root.look()
     assert [twin.name for twin in root.twins] != [known.name, "left"]
     assert len(root.twins) == 1
+
+
+def test_the_room_that_twins_hold_is_told_and_unlinking_gives_it_back(host: Path) -> None:
+    root = Root(host, "held")
+    root.image.write_bytes(noise(1, SIZE))
+    (root.place.path / "other").write_bytes(noise(2, SIZE))
+    root.looked()
+    folder = os.open(root.place.path, os.O_RDONLY)
+    try:
+        assert held(folder, root.state) == Held(files=2, bytes=0)
+        change(root.image, 5 * BLOCK, noise(3, 2 * BLOCK))
+        with root.image.open("rb+") as file:
+            os.fsync(file.fileno())
+        assert held(folder, root.state) == Held(files=2, bytes=2 * BLOCK)
+        root.image.unlink()
+        assert held(folder, root.state) == Held(files=2, bytes=SIZE)
+        private = PrivateFolder(folder)
+        remove_twins(private.top)
+        remove_twins(private.top)
+        private.close()
+        assert held(folder, root.state) == Held(files=0, bytes=0)
+    finally:
+        os.close(folder)
+    assert not (root.place.path / ".blocksync/twins").exists()
 
 
 def test_twins_go_when_room_is_short(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
