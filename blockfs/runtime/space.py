@@ -7,6 +7,7 @@ kernel itself compares (fs/btrfs/qgroup.c, qgroup_check_limits). Limits of highe
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
 import struct
@@ -24,6 +25,15 @@ _FSID: Final = slice(16, 32)
 _INO_LOOKUP: Final = 0xD0009412
 _INO_LOOKUP_BYTES: Final = 4096
 _SUBVOLUME_TOP: Final = 256  # BTRFS_FIRST_FREE_OBJECTID: the inode of a subvolume's directory
+
+_QUOTACTL_FD: Final = 443  # one number on all architectures
+_XGETQUOTA: Final = 0x5803  # linux/dqblk_xfs.h, XQM_CMD(3)
+_USER: Final = 0
+_GROUP: Final = 1
+_DISK_QUOTA: Final = struct.Struct("=8xQQ")  # struct fs_disk_quota: version, flags, mask, id; hard and soft limit
+_DISK_QUOTA_BYTES: Final = 256  # more than it has
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
 
 _FILESYSTEMS: Final = Path("/sys/fs/btrfs")
 _LIMITS: Final = {1 << 0: ("max_referenced", "referenced"), 1 << 1: ("max_exclusive", "exclusive")}  # limit_flags
@@ -102,3 +112,24 @@ def _quota(folder: Path) -> Space | None:
         return None
     left, total_bytes = min((max(0, most - used - reserved), most) for most, used in limits)
     return Space(total_bytes=total_bytes, free_bytes=left, available_bytes=left, is_quota=True)
+
+
+def has_block_limit(descriptor: int, uid: int, gid: int) -> bool:
+    """Whether a quota limits how many blocks a user, or his group, may use where an open file lies.
+
+    statvfs(3) does not tell. XFS counts a block that several files share for each of them.
+
+    Args:
+        descriptor: Any file or directory there.
+        uid: Of the user. Root's id holds defaults for others, and does not count.
+        gid: Of the group.
+    """
+    return any(number and _limits(descriptor, kind, number) for kind, number in ((_USER, uid), (_GROUP, gid)))
+
+
+def _limits(descriptor: int, kind: int, number: int) -> bool:
+    found = ctypes.create_string_buffer(_DISK_QUOTA_BYTES)
+    if _libc.syscall(_QUOTACTL_FD, descriptor, (_XGETQUOTA << 8) | kind, number, found) != 0:
+        return False  # no quotas, none of this kind, or a kernel before 5.14
+    hard, soft = _DISK_QUOTA.unpack_from(found)
+    return bool(hard or soft)

@@ -36,8 +36,8 @@ def hash_file(
         if seen is not None:
             seen(ids, data)
         return BlockList(block_size=block_size, size_bytes=size_bytes, ids=ids), size_bytes
-    ids, read = _hash_part(descriptor, (0, size_bytes), size_bytes, block_size, seen)
-    return BlockList(block_size=block_size, size_bytes=size_bytes, ids=ids), read
+    found, read = _hash_part(descriptor, (0, size_bytes), size_bytes, block_size, seen)
+    return BlockList(block_size=block_size, size_bytes=size_bytes, ids=found), read
 
 
 def hash_changes(

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import ctypes
 import os
+import struct
 from pathlib import Path
 
 import pytest
 
 from blockfs.runtime import space
-from blockfs.runtime.space import Space, host_space
+from blockfs.runtime.space import Space, has_block_limit, host_space
 
 MIB = 1 << 20
 
@@ -69,3 +71,40 @@ def test_a_quota_that_leaves_more_than_the_disk_does_not_count(
 
 def test_a_kernel_that_tells_nothing_has_no_quota(tmp_path: Path, qgroup: Path) -> None:
     assert not host_space(tmp_path.as_posix()).is_quota
+
+
+class Quotas:
+    """A kernel with quotas: hard and soft limits by kind (0 users, 1 groups) and number, as in linux/dqblk_xfs.h."""
+
+    def __init__(self, limits: dict[tuple[int, int], tuple[int, int]]) -> None:
+        self.limits = limits
+
+    def syscall(self, number: int, _descriptor: int, command: int, who: int, found: ctypes.Array[ctypes.c_char]) -> int:
+        assert (number, command >> 8) == (443, 0x5803)
+        limits = self.limits.get((command & 0xFF, who))
+        if limits is None:
+            return -1
+        struct.pack_into("=bbHIQQ", found, 0, 1, 1, 0, who, *limits)
+        return 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "expect"),
+    [
+        ({}, False),
+        ({(0, 1000): (0, 0), (1, 100): (0, 0)}, False),
+        ({(0, 1000): (7, 0)}, True),
+        ({(0, 1000): (0, 7)}, True),
+        ({(1, 100): (7, 0)}, True),
+        ({(0, 0): (7, 7), (1, 0): (7, 7), (0, 1001): (7, 7)}, False),
+    ],
+)
+def test_a_quota_on_blocks_of_a_user_or_his_group_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[tuple[int, int], tuple[int, int]], expect: bool
+) -> None:
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    assert not has_block_limit(descriptor, 1000, 100)
+    monkeypatch.setattr(space, "_libc", Quotas(limits))
+    assert has_block_limit(descriptor, 1000, 100) is expect
+    assert not has_block_limit(descriptor, 0, 0)
+    os.close(descriptor)

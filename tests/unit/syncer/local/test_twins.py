@@ -432,6 +432,15 @@ def test_twins_go_when_room_is_short(host: Path, monkeypatch: pytest.MonkeyPatch
     assert len(root.twins) == 1
 
 
+def test_a_user_with_a_quota_has_no_twins(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """XFS counts what files share for each of them: a twin would take as much of the quota as its file."""
+    root = Root(host, "quota")
+    root.image.write_bytes(noise(1, SIZE))
+    monkeypatch.setattr(twins, "has_block_limit", lambda _descriptor, _uid, _gid: True)
+    root.look()
+    assert (root.read, root.twins) == (SIZE, [])
+
+
 def test_a_full_disk_gives_up_twins_first(host: Path) -> None:
     root = Root(host, "full")
     root.image.write_bytes(noise(1, SIZE))
