@@ -62,12 +62,12 @@ def run() -> list[Result]:
 
 
 @contextmanager
-def passthrough(home: Path, *flags: str) -> Iterator[Path]:
-    """A mounted passthrough of a folder on the host."""
+def passthrough(home: Path, *flags: str, program: str = "passthrough") -> Iterator[Path]:
+    """A mounted passthrough of a folder on the host, by a module of this package."""
     source, mountpoint = home / "source", home / "mount"
     source.mkdir(parents=True)
     mountpoint.mkdir()
-    command = [sys.executable, "-m", "benchmarks.passthrough", *flags, str(source), str(mountpoint)]
+    command = [sys.executable, "-m", f"benchmarks.{program}", *flags, str(source), str(mountpoint)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     if process.stdout.readline().strip() != "ready":
@@ -80,12 +80,12 @@ def passthrough(home: Path, *flags: str) -> Iterator[Path]:
 
 
 @contextmanager
-def blockfs(home: Path, *options: str) -> Iterator[Path]:
-    """A mounted volume; with default settings, but for the options of `init`."""
+def blockfs(home: Path, *options: str, frontend: str = "auto") -> Iterator[Path]:
+    """A mounted volume; with default settings, but for the options of `init` and the front-end."""
     volume, mountpoint = home / "volume", home / "blockfs"
     mountpoint.mkdir()
     subprocess.run([BLOCKSYNC, "init", *options, volume], check=True)
-    subprocess.run([BLOCKSYNC, "mount", volume, mountpoint], check=True)
+    subprocess.run([BLOCKSYNC, "mount", "--frontend", frontend, volume, mountpoint], check=True)
     try:
         yield mountpoint
     finally:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from benchmarks import harness
-from benchmarks.lan import flood, index, questions, rates, rows, syncs, together
+from benchmarks import harness, rows
+from benchmarks.lan import flood, index, questions, rates, syncs, together
 from benchmarks.lan.plot import draw
 from benchmarks.lan.sizes import FULL, QUICK, Sizes
 from tests.kit.netns import why_not
@@ -35,7 +35,6 @@ PROJECT: Final = Path(__file__).parents[2]
 PAGE: Final = PROJECT / "docs/reference/benchmarks.md"
 PICTURE: Final = "![each figure as a part of its target](plots/lan.svg)\n"
 PLOT: Final = PROJECT / "docs/reference/plots/lan.svg"
-BEGIN, END = "<!-- python -m benchmarks lan: begin -->\n", "<!-- python -m benchmarks lan: end -->\n"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -61,12 +60,6 @@ def main(arguments: Sequence[str]) -> None:
     plot = results.with_suffix(".svg") if is_quick else PLOT
     draw(every, plot)
     if not is_quick:
-        _tabulate(every, rows.circumstances(results))
+        text = f"{rows.circumstances(results)}\n{rows.table(every)}\n{PICTURE}"
+        rows.put_into_page(PAGE, "python -m benchmarks lan", text)
     print(f"{results.relative_to(PROJECT)}, {plot.relative_to(PROJECT)}")
-
-
-def _tabulate(every: Sequence[rows.Row], circumstances: str) -> None:
-    """Put the table into its page."""
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}{circumstances}\n{rows.table(every)}\n{PICTURE}{END}{after}")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.lan.office import Daemon, cpu_s, office, until_pulled
-from benchmarks.lan.rows import Row, times
 from benchmarks.lan.sizes import MIB, Sizes
+from benchmarks.rows import Row, times
 from tests.kit.netns import INTERFACE, Node
 from tests.kit.program import is_there
 

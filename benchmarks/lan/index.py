@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks import bench_share_index
-from benchmarks.lan.rows import Row
 from benchmarks.lan.sizes import Sizes
+from benchmarks.rows import Row
 
 
 def run(sizes: Sizes) -> list[Row]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.lan.rows import Row, figure
 from benchmarks.plots import plt
+from benchmarks.rows import Row, figure
 
 _LEFT, _RIGHT = 0.01, 12.0  # what is beyond is drawn at the edge: a figure of 0 has no place on a logarithmic axis
 _MET, _MISSED = "#2a7f62", "#c0392b"

@@ -13,8 +13,8 @@ from typing import Final
 
 from benchmarks.lan.asker import AskerProgram
 from benchmarks.lan.office import Daemon, Office, office, until_pulled
-from benchmarks.lan.rows import Row
 from benchmarks.lan.sizes import Sizes
+from benchmarks.rows import Row
 from tests.kit.netns import Node
 
 PART: Final = "questions"

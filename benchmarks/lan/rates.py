@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.lan.rows import Row, times
 from benchmarks.lan.sizes import MIB, Sizes
+from benchmarks.rows import Row, times
 from tests.kit.netns import Lan, Node
 from tests.kit.trader import Trader
 

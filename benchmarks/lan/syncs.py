@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from benchmarks.lan.office import BLOCK, Daemon, Office, office, until_pulled, write
-from benchmarks.lan.rows import Row, times
 from benchmarks.lan.sizes import MIB, Sizes
+from benchmarks.rows import Row, times
 from tests.kit.program import Machine, is_there
 
 _FILE: Final = 1 * MIB

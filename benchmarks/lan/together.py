@@ -7,8 +7,8 @@ import time
 from typing import Final
 
 from benchmarks.lan.office import BLOCK, Daemon, office, until_pulled
-from benchmarks.lan.rows import Row, times
 from benchmarks.lan.sizes import MIB, Sizes
+from benchmarks.rows import Row, times
 
 _IMAGES: Final = 4
 _TOGETHER_S: Final = 0.5

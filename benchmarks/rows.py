@@ -27,6 +27,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         beside: What else was measured in the same run, with its unit.
         beside_values: One per repetition.
         notes: Further figures of the last repetition.
+        subjects: What was measured in the same run by name, one value per repetition each; first what the others are
+            compared with in the table.
+        subjects_unit: Of them.
     """
 
     part: str
@@ -38,6 +41,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     beside: str = ""
     beside_values: list[float] = msgspec.field(default_factory=list)
     notes: dict[str, float] = msgspec.field(default_factory=dict)
+    subjects: dict[str, list[float]] = msgspec.field(default_factory=dict)
+    subjects_unit: str = ""
 
     @property
     def median(self) -> float:
@@ -95,10 +100,23 @@ def table(rows: Sequence[Row]) -> str:
         target = "-" if row.limit is None else f"{'≥' if row.least else '≤'} {figure(row.limit)} {row.unit}"
         spread = f"{figure(min(row.values))} to {figure(max(row.values))}"
         met = {None: "-", True: "yes", False: "**no**"}[row.met]
-        beside = f"{row.beside}: {figure(statistics.median(row.beside_values))}" if row.beside_values else row.beside
-        cells = (row.work, target, f"{figure(row.median)} {row.unit}", spread, met, beside)
+        cells = (row.work, target, f"{figure(row.median)} {row.unit}", spread, met, _beside(row))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def put_into_page(page: Path, command: str, text: str) -> None:
+    """Put what a command found into its place in a page: between two comments that name it.
+
+    Args:
+        page: Of Markdown.
+        command: As it is typed.
+        text: Whole lines.
+    """
+    begin, end = f"<!-- {command}: begin -->\n", f"<!-- {command}: end -->\n"
+    before, _, rest = page.read_text().partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}{text}{end}{after}")
 
 
 def figure(value: float) -> str:
@@ -106,5 +124,15 @@ def figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
+def _beside(row: Row) -> str:
+    if not row.subjects:
+        return f"{row.beside}: {figure(statistics.median(row.beside_values))}" if row.beside_values else row.beside
+    medians = {name: statistics.median(values) for name, values in row.subjects.items()}
+    base, *others = medians
+    told = [f"{base} {figure(medians[base])}"]
+    told += [f"{name} {figure(medians[name])} ({figure(medians[name] / medians[base])})" for name in others]
+    return f"{row.subjects_unit}: {', '.join(told)}"
+
+
 def _row(line: dict[str, Any]) -> Row:
-    return Row(**{key: line[key] for key in Row.__slots__})
+    return msgspec.convert({key: line[key] for key in Row.__struct_fields__ if key in line}, Row)

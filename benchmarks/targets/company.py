@@ -1,0 +1,105 @@
+"""Work beside other work: what a mount's own chores cost those who wait, and whether clients have equal parts."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import random
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from benchmarks.rows import Row, times
+from benchmarks.targets.places import OURS, Place, Places, in_turns
+from benchmarks.targets.sizes import Sizes
+from benchmarks.targets.streams import FILE, pool_of, windows, written
+
+CLIENTS: Final = 8
+PAGE: Final = 4096
+
+
+def run(places: Places, sizes: Sizes) -> list[Row]:
+    """Rows about company."""
+    ours = places.raw[OURS]
+    rows = [*chores(ours, sizes), clients(places, sizes)]
+    for place in places.raw.values():
+        place.tidy()
+    return rows
+
+
+def chores(ours: Place, sizes: Sizes) -> list[Row]:
+    """The slowest hundredth of direct requests of 4 KiB, reads and writes in turns, while the mount has much to do."""
+    written(ours, size_bytes=sizes.file_bytes, is_sealed=True)
+    ours.settle()
+    idle, sealing, collecting = [], [], []
+    for _ in range(sizes.repetitions):
+        idle.append(p99_ms(ours, partial(time.sleep, sizes.job_s), sizes))
+        with open(ours.folder / "other", "wb", buffering=0) as file:
+            file.writelines(windows(pool_of(random.randrange(1 << 62)), sizes.large_bytes))
+            os.fsync(file.fileno())
+        sealing.append(p99_ms(ours, ours.seal, sizes))
+        (ours.folder / "other").unlink()
+        ours.seal()
+
+        def collect() -> None:
+            with ours.client() as client:
+                client.gc()
+
+        collecting.append(p99_ms(ours, collect, sizes))
+    return [
+        times("company", f"p99 of direct requests while {what}", 3.0, found, "idle, ms", idle)
+        for what, found in (("sealing", sealing), ("collecting", collecting))
+    ]
+
+
+def p99_ms(place: Place, chore: Callable[[], object], sizes: Sizes) -> float:
+    """Of requests that are sent one after the other for as long as a chore takes."""
+    thread = threading.Thread(target=chore)
+    taken: list[float] = []
+    descriptor = os.open(place.folder / FILE, os.O_RDWR | os.O_DIRECT)
+    page = mmap.mmap(-1, PAGE)  # aligned, as O_DIRECT has it
+    page.write(os.urandom(PAGE))
+    try:
+        thread.start()
+        while thread.is_alive():
+            offset = random.randrange(sizes.file_bytes // PAGE) * PAGE
+            began_s = time.perf_counter()
+            if len(taken) % 2:
+                os.pwritev(descriptor, [page], offset)
+            else:
+                os.preadv(descriptor, [page], offset)
+            taken.append(time.perf_counter() - began_s)
+    finally:
+        thread.join()
+        os.close(descriptor)
+    taken.sort()
+    return taken[len(taken) * 99 // 100] * 1000
+
+
+def clients(places: Places, sizes: Sizes) -> Row:
+    """Several processes, each with a file of its own: the slowest one's part of the mean."""
+    found = in_turns(places.raw, partial(_slowest, sizes=sizes), sizes.repetitions)
+    return Row(
+        part="company",
+        work=f"{CLIENTS} concurrent clients, 4 KiB direct reads and writes: the slowest",
+        unit="of the mean",
+        values=found[OURS],
+        limit=0.5,
+        least=True,
+        subjects=found,
+        subjects_unit="of the mean",
+    )
+
+
+def _slowest(place: Place, *, sizes: Sizes) -> float:
+    size = sizes.file_bytes // CLIENTS
+    command = ["fio", "--name=client", f"--directory={place.folder}", f"--size={size}", f"--numjobs={CLIENTS}"]
+    command += ["--rw=randrw", "--bs=4k", "--direct=1", "--ioengine=psync", "--time_based", f"--runtime={sizes.job_s}"]
+    reply = subprocess.run([*command, "--output-format=json"], capture_output=True, text=True, check=True).stdout
+    jobs = json.loads(reply[reply.index("{") :])["jobs"]
+    rates = [job["read"]["iops"] + job["write"]["iops"] for job in jobs]
+    return float(min(rates) * len(rates) / sum(rates))

@@ -1,0 +1,117 @@
+"""Where each work is done: the host's folder, two passthroughs and two volumes, on one disk, mounted all the time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from benchmarks.bench_filesystem import blockfs, passthrough
+from benchmarks.harness import interleaved
+from benchmarks.rows import Row
+from blockfs.control.client import ControlClient
+
+HOST, P, K, OURS = "host", "P", "K", "blockfs"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """A folder to work in. `volume`: what is mounted there, if it is one of ours."""
+
+    folder: Path
+    volume: bytes = b""
+
+    def client(self) -> ControlClient:
+        """A conversation with our mount."""
+        return ControlClient(self.volume)
+
+    def seal(self) -> None:
+        """Wait until all is in blocks, if it is ours."""
+        if self.volume:
+            with self.client() as client:
+                client.flush()
+
+    def settle(self) -> None:
+        """As after a quiet while: nothing is left that would be done beside the next work."""
+        self.seal()
+        os.sync()
+
+    def tidy(self) -> None:
+        """Remove everything."""
+        for each in list(self.folder.iterdir()):
+            shutil.rmtree(each) if each.is_dir() else each.unlink()
+        if self.volume:
+            with self.client() as client:
+                client.gc()
+        self.settle()
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """All of them. `raw`: the four that are compared, by name. `zstd`: with a compressed volume as ours."""
+
+    raw: Mapping[str, Place]
+    zstd: Mapping[str, Place]
+
+
+@contextmanager
+def opened() -> Iterator[Places]:
+    """Everything mounted. Needs root."""
+    with ExitStack() as stack:
+        home = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="blocksync-bench-")))
+        (home / "host").mkdir()
+        pyfuse3 = stack.enter_context(passthrough(home / "p", "--xattrs"))
+        kernel = stack.enter_context(passthrough(home / "k", program="kernel_passthrough"))
+        raw, zstd = (_ours(stack, home / name, name) for name in ("raw", "zstd"))
+        host = Place(folder=home / "host")
+        others = {HOST: host, K: Place(folder=kernel), P: Place(folder=pyfuse3)}
+        yield Places(raw=others | {OURS: raw}, zstd={HOST: host, K: others[K], OURS: zstd})
+
+
+def _ours(stack: ExitStack, home: Path, name: str) -> Place:
+    home.mkdir()
+    options = ["--compression", "zstd"] if name == "zstd" else []
+    folder = stack.enter_context(blockfs(home, *options, frontend="kernel"))
+    return Place(folder=folder, volume=os.fsencode(home / "volume"))
+
+
+def in_turns(places: Mapping[str, Place], action: Callable[[Place], float], repetitions: int) -> dict[str, list[float]]:
+    """One figure per repetition of each place; before each measurement everything is quiet."""
+
+    def measured(place: Place) -> float:
+        place.settle()
+        return action(place)
+
+    jobs: dict[str, Callable[[], float]] = {name: partial(measured, place) for name, place in places.items()}
+    return {each.subject: each.values for each in interleaved("", "", jobs, repetitions)}
+
+
+def share(
+    part: str, work: str, unit: str, found: Mapping[str, Sequence[float]], least: float | None, *, of: str = K
+) -> Row:
+    """Our part of another one's speed."""
+    values = [own / base for own, base in zip(found[OURS], found[of], strict=True)]
+    subjects = {name: list(each) for name, each in found.items()}
+    row = Row(part=part, work=work, unit=of, values=values, limit=least, least=True)
+    return replace(row, subjects=subjects, subjects_unit=unit)
+
+
+def drop_names() -> None:
+    """Have the kernel forget what it knows of names and attributes, everywhere."""
+    subprocess.run(["sync"], check=True)
+    Path("/proc/sys/vm/drop_caches").write_text("2")
+
+
+def drop_pages(path: Path) -> None:
+    """Have the kernel forget the pages of one file, on this mount only: what is behind it stays warm."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,125 @@
+"""Data in order: written, written again, sealed, and read."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks.harness import seconds
+from benchmarks.rows import Row
+from benchmarks.targets.places import Place, Places, drop_pages, in_turns, share
+from benchmarks.targets.sizes import MIB, Sizes
+
+_POOL_BYTES: Final = 16 * MIB
+FILE: Final = "stream"
+
+
+def run(places: Places, sizes: Sizes) -> list[Row]:
+    """Sequential work."""
+    return [*writing(places, sizes), *reading(places, sizes)]
+
+
+def writing(places: Places, sizes: Sizes) -> list[Row]:
+    """New data with an fsync; until they are blocks; and data that are blocks already."""
+    times = sizes.repetitions
+    found = in_turns(places.raw, partial(written, size_bytes=sizes.stream_bytes, is_sealed=False), times)
+    rows = [share("streams", "sequential write 1 MiB of new data + fsync", "MB/s", found, 0.85)]
+    _tidy(places)
+    found = in_turns(places.raw, partial(written, size_bytes=sizes.large_bytes, is_sealed=True), times)
+    work = f"{sizes.large_bytes / (1 << 30):g} GiB of new data incl. flush (sealed)"
+    rows.append(share("streams", work, "MB/s", found, 0.7))
+    _tidy(places)
+    for place in places.raw.values():
+        written(place, size_bytes=sizes.stream_bytes, is_sealed=True, seed=1)
+    before = {name: stored(place) for name, place in places.raw.items() if place.volume}
+    again = partial(written, size_bytes=sizes.stream_bytes, is_sealed=True, seed=1, name="again")
+    found = in_turns(places.raw, again, times)
+    rows.append(share("streams", "writing data the volume already has, incl. flush", "MB/s", found, 0.6))
+    added = [(stored(places.raw[name]) - was) / 1e6 for name, was in before.items()]
+    rows.append(Row(part="streams", work="segment bytes that this adds", unit="MB", values=added, limit=0.0))
+    _tidy(places)
+    return rows
+
+
+def reading(places: Places, sizes: Sizes) -> list[Row]:
+    """Sealed data, pages of the mount dropped; what is behind the mount is warm, but for the host's own file."""
+    rows = []
+    for name, group, least in (("uncompressed", places.raw, 0.85), ("zstd", places.zstd, 0.3)):
+        for place in group.values():
+            written(place, size_bytes=sizes.stream_bytes, is_sealed=True, halves=True)
+        found = in_turns(group, read, sizes.repetitions)
+        rows.append(share("streams", f"sequential read of sealed data, pages dropped: {name}", "MB/s", found, least))
+        for place in group.values():
+            place.tidy()
+    return rows
+
+
+def _tidy(places: Places) -> None:
+    for place in places.raw.values():
+        place.tidy()
+
+
+def written(
+    place: Place,
+    *,
+    size_bytes: int,
+    is_sealed: bool,
+    seed: int | None = None,
+    halves: bool = False,
+    name: str = FILE,
+) -> float:
+    """Write a file anew; MB/s until fsync has returned, or until it is blocks, if it is ours."""
+    pool = pool_of(random.randrange(1 << 62) if seed is None else seed, halves=halves)
+    path = place.folder / name
+    path.unlink(missing_ok=True)
+    pieces = list(windows(pool, size_bytes))
+    began_s = time.perf_counter()
+    with open(path, "wb", buffering=0) as file:
+        file.writelines(pieces)  # one write(2) each
+        os.fsync(file.fileno())
+    if is_sealed:
+        place.seal()
+    return size_bytes / 1e6 / (time.perf_counter() - began_s)
+
+
+def read(place: Place) -> float:
+    """Read the file; MB/s. Once before, so that all are warm alike."""
+    path = place.folder / FILE
+    buffer = bytearray(MIB)
+    for _ in range(2):
+        drop_pages(path)
+        elapsed_s = seconds(partial(_read_all, path, buffer))
+    return path.stat().st_size / 1e6 / elapsed_s
+
+
+def _read_all(path: Path, buffer: bytearray) -> None:
+    with open(path, "rb", buffering=0) as file:
+        while file.readinto(buffer):
+            pass
+
+
+def stored(place: Place) -> int:
+    """Allocated bytes of a volume's segments."""
+    with place.client() as client:
+        return client.stats().stored_bytes
+
+
+def pool_of(seed: int, *, halves: bool = False) -> bytes:
+    """Random bytes; `halves`: every second KiB is zeros, so that zstd halves it."""
+    pool = random.Random(seed).randbytes(_POOL_BYTES)
+    if not halves:
+        return pool
+    return b"".join(pool[start : start + 1024] + bytes(1024) for start in range(0, _POOL_BYTES, 2048))
+
+
+def windows(pool: bytes, size_bytes: int) -> Iterator[memoryview]:
+    """Pieces of 1 MiB of a pool at odd places: no block of them comes twice, and nothing is computed meanwhile."""
+    view = memoryview(pool)
+    for number in range(size_bytes // MIB):
+        start = number * 1_000_003 % (len(pool) - MIB)
+        yield view[start : start + MIB]
