@@ -21,6 +21,8 @@ _TRY_AGAIN: Final = frozenset({errno.ENOENT, errno.EINTR})
 _NOBODY_WAITS: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.EPERM, errno.ECONNABORTED})
 """Of write: the kernel has unmounted or was cut off, so whoever asked has its error already."""
 
+_MOMENT_S: Final = 0.001  # who asks one thing after another asks again within a tenth of it
+
 
 class Channel:
     """One connection. `receive`, `ready` and the answers belong to the event loop; `notify` and `close` to any thread.
@@ -36,6 +38,8 @@ class Channel:
         self._view = memoryview(self._buffer)
         self._lock = threading.Lock()
         self._is_closed = False
+        self._polling = select.poll()
+        self._polling.register(fd, select.POLLIN)
 
     def receive(self) -> memoryview | None:
         """The next message, if there is one. It is good until the next call.
@@ -57,9 +61,11 @@ class Channel:
 
     def poll(self, timeout_s: float) -> bool:
         """Wait without a loop; whether there may be a message."""
-        waiting = select.poll()
-        waiting.register(self._fd, select.POLLIN)
-        return bool(waiting.poll(timeout_s * 1000))
+        return bool(self._polling.poll(timeout_s * 1000))
+
+    def soon(self) -> bool:
+        """Wait for a message for a moment, with the loop standing still; whether there may be one."""
+        return self.poll(_MOMENT_S)
 
     async def ready(self) -> None:
         """Wait until there may be a message."""
