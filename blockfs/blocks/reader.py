@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from blockfs.blocks.block_cache import BlockCache
@@ -15,11 +15,27 @@ from blockfs.blocks.segment import RAW, SEGMENT_HEADER_BYTES, check_segment_head
 from blockfs.errors import CorruptBlockError, CorruptionError, WouldBlock
 
 _OPEN_SEGMENTS: Final = 256  # a quarter of the usual limit of 1024 descriptors; 256 GiB of blocks
-_SCRATCH_BYTES: Final = 128 << 10  # what the kernel asks for at once
+_SCRATCH_BYTES: Final = 1 << 20  # what the kernel asks for at once; only the mount's loop reads what nobody waits for
 _CACHE_BYTES: Final = 16 << 20  # of decompressed blocks: 256 of 64 KiB, more than there are readers in order
 _INLINE_BYTES: Final = 128 << 10
 """Up to this length a block is decompressed where nobody may wait: 36 to 80 µs for 64 KiB, while the way through a
 thread took 130 µs."""
+
+
+class Run(NamedTuple):
+    """Bytes of a segment that are asked for at once.
+
+    Attributes:
+        block_id: Of the first block.
+        segment: Its number.
+        offset: First byte.
+        length: Bytes.
+    """
+
+    block_id: bytes
+    segment: int
+    offset: int
+    length: int
 
 
 class SegmentFile:
@@ -73,6 +89,14 @@ class SegmentReader:
             if not is_whole:
                 self._cache.add(place, block)
         return block[start : start + length]
+
+    def read_run(self, run: Run, *, may_block: bool) -> bytes:
+        """Read raw payloads that lie together. The caller holds the read transaction in which it found their rows.
+
+        Raises:
+            CorruptBlockError, WouldBlock: As `read`; the error names the first block.
+        """
+        return self._pread(*run, may_block=may_block)
 
     def _pread(self, block_id: bytes, segment: int, offset: int, length: int, *, may_block: bool) -> bytes:
         file = self._files.get(segment)

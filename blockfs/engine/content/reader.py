@@ -7,9 +7,10 @@ found. `gather` runs without it and does the reading, so a cold disk keeps nobod
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from itertools import groupby
+from typing import NamedTuple, cast
 
-from blockfs.blocks.extents import spans
+from blockfs.blocks.directory import Part
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
 from blockfs.engine.content.filetable import FileTable
@@ -111,18 +112,21 @@ class ContentReader:
                 hole += leaf_end - offset
                 offset = leaf_end
                 continue
-            base = leaf_index * LEAF_IDS
-            for span in spans(offset, leaf_end - offset, block_size):
-                at = (span.index - base) * ID_SIZE
+            at = offset // block_size % LEAF_IDS * ID_SIZE
+            start = offset % block_size
+            while offset < leaf_end:
+                length = min(block_size - start, leaf_end - offset)
                 block_id = ids[at : at + ID_SIZE]
                 if not block_id or block_id == ZERO_BLOCK:
-                    hole += span.length
-                    continue
-                if hole:
-                    yield Segment(None, 0, hole)
-                    hole = 0
-                yield Segment(BlockId(block_id), span.start, span.length)
-            offset = leaf_end
+                    hole += length
+                else:
+                    if hole:
+                        yield Segment(None, 0, hole)
+                        hole = 0
+                    yield Segment(BlockId(block_id), start, length)
+                offset += length
+                at += ID_SIZE
+                start = 0
         if hole:
             yield Segment(None, 0, hole)
 
@@ -144,11 +148,20 @@ class ContentReader:
         try:
             if len(segments) == 1:
                 return self._read(segments[0], may_block=may_block)
-            return b"".join([self._read(segment, may_block=may_block) for segment in segments])
+            if all(type(segment.source) is bytes for segment in segments):
+                return self._stores.blocks.read_all(cast("list[Part]", segments), may_block=may_block)
+            return b"".join(self._read_mixed(segments, may_block=may_block))
         finally:
             for segment in segments:
                 if isinstance(segment.source, StagingFile):
                     self._stores.staging.release(segment.source)
+
+    def _read_mixed(self, segments: list[Segment], *, may_block: bool) -> Iterator[bytes]:
+        for are_blocks, group in groupby(segments, lambda segment: type(segment.source) is bytes):
+            if are_blocks:
+                yield self._stores.blocks.read_all(cast("list[Part]", list(group)), may_block=may_block)
+            else:
+                yield from [self._read(segment, may_block=may_block) for segment in group]
 
     def _read(self, segment: Segment, *, may_block: bool) -> bytes:
         source, start, length = segment

@@ -9,8 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from blockfs.blocks import reader
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
@@ -274,6 +277,53 @@ def test_reads_of_a_part_are_padded_with_null_bytes(
     blocks.get(known)  # opens the segment: the fast path doesn't
     expected = B.ljust(BLOCK_SIZE, b"\0")[start : start + length]
     assert blocks.read(known, start, length, may_block=may_block) == expected
+
+
+@given(data=st.data())
+def test_what_is_read_together_is_what_is_read_one_by_one(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    compression = data.draw(st.sampled_from(Compression))
+    contents = data.draw(st.lists(st.integers(1, BLOCK_SIZE), min_size=1, max_size=6, unique=True))
+    path = str(tmp_path_factory.mktemp("together") / "blocks")
+    with BlockDirectory.create(path, block_size=BLOCK_SIZE, compression=compression) as blocks:
+        ids = [*put_all(blocks, *(random.Random(size).randbytes(size - 1) + b"x" for size in contents)), ZERO_BLOCK]
+        part = st.tuples(st.sampled_from(ids), st.integers(0, BLOCK_SIZE - 1), st.integers(1, BLOCK_SIZE))
+        whole = st.sampled_from(ids).map(lambda known: (known, 0, BLOCK_SIZE))
+        asked = [
+            (known, start, min(length, BLOCK_SIZE - start))
+            for known, start, length in data.draw(st.lists(whole | part, min_size=1, max_size=12))
+        ] + [(known, 0, BLOCK_SIZE) for known in data.draw(st.sampled_from([[], ids]))]
+        expected = b"".join(blocks.read(*each) for each in asked)  # opens the segment: the fast path doesn't
+        assert blocks.read_all(asked) == expected
+        assert blocks.read_all(asked, may_block=False) == expected
+
+
+def test_what_lies_together_is_read_at_once(blocks: BlockDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    datas = [bytes([number]) * BLOCK_SIZE for number in range(1, 5)]
+    ids = put_all(blocks, *datas)
+    reads: list[int] = []
+
+    def noted(descriptor: int, length: int, offset: int) -> bytes:
+        reads.append(length)
+        return pread(descriptor, length, offset)
+
+    blocks.get(ids[0])
+    pread = os.pread
+    monkeypatch.setattr(reader.os, "pread", noted)
+    assert blocks.read_all([(known, 0, BLOCK_SIZE) for known in ids]) == b"".join(datas)
+    assert reads == [4 * BLOCK_SIZE]
+
+
+def test_of_blocks_that_are_read_at_once_the_damaged_one_is_named(blocks: BlockDirectory) -> None:
+    first, second = put_all(blocks, A, C)
+    path, offset = segment_of(blocks, second)
+    os.truncate(path, offset + 100)
+    with pytest.raises(CorruptBlockError) as met:
+        blocks.read_all([(first, 0, BLOCK_SIZE), (second, 0, BLOCK_SIZE)])
+    assert met.value.block_id == second
+    with pytest.raises(WouldBlock):
+        blocks.read_all([(first, 0, BLOCK_SIZE), (second, 0, BLOCK_SIZE)], may_block=False)
 
 
 def read_until_cold(blocks: BlockDirectory, known: BlockId, path: str) -> None:
