@@ -14,7 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from benchmarks import harness, rows
-from benchmarks.targets import company, copies, names, pages, streams
+from benchmarks.targets import company, copies, handlers, names, pages, streams
 from benchmarks.targets.places import Places, opened
 from benchmarks.targets.sizes import FULL, QUICK, Sizes
 
@@ -24,6 +24,7 @@ PARTS: Final[dict[str, Callable[[Places, Sizes], list[rows.Row]]]] = {
     "names": names.run,
     "copies": copies.run,
     "company": company.run,
+    "handlers": handlers.run,
 }
 PROJECT: Final = Path(__file__).parents[2]
 PAGE: Final = PROJECT / "docs/reference/benchmarks.md"
