@@ -50,9 +50,9 @@ def main(arguments: Sequence[str]) -> None:
             took_s = round(time.monotonic() - began_s)
             rows.save(results, name, found, seconds=took_s)
             print(f"## {name} ({took_s} s) {harness.busy()}\n\n{rows.table(found)}", flush=True)
-    if not asked.quick:
-        text = f"{rows.circumstances(results)}\n{rows.table(rows.read(results, list(PARTS)))}"
-        rows.put_into_page(PAGE, "python -m benchmarks targets", text)
+            if not asked.quick:
+                text = f"{rows.circumstances(results)}\n{rows.table(rows.read(results, list(PARTS)))}"
+                rows.put_into_page(PAGE, "python -m benchmarks targets", text)
     print(results.relative_to(PROJECT))
 
 
@@ -60,6 +60,6 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks targets", description=__doc__)
     parser.add_argument("part", nargs="*", choices=[*PARTS, []], help="all of them, if none is named")
     parser.add_argument("--quick", action="store_true", help="a little of everything; writes to build/benchmarks")
-    parser.add_argument("--large-gib", type=float, help="of what is written and sealed (1; 10 in the targets)")
+    parser.add_argument("--large-gib", type=float, help="of what is written and sealed (0.5; 10 in the targets)")
     parser.add_argument("--repetitions", type=int, help="of each measurement")
     return parser

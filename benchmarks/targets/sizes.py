@@ -43,8 +43,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 FULL = Sizes(
     repetitions=5,
-    stream_bytes=256 * MIB,
-    large_bytes=1024 * MIB,
+    stream_bytes=128 * MIB,
+    large_bytes=512 * MIB,
     file_bytes=256 * MIB,
     job_s=1,
     pages=16384,
