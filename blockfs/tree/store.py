@@ -77,6 +77,7 @@ class Tree(TreeReader):
     Attributes:
         renamed_by_upgrade: Opening it has upgraded its format, and had to rename an entry of the root to this; or None.
         copying: Held by whoever copies leaves from a committed state of some time ago, until the copies are durable.
+        on_name: Told of each directory entry that begins to exist, or ends to: (parent ino, name, exists).
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Tree(TreeReader):
         super().__init__(store)
         self.renamed_by_upgrade = renamed_by_upgrade
         self.copying = threading.Lock()
+        self.on_name: Callable[[int, bytes, bool], None] = lambda _parent, _name, _exists: None
         self._store = store
         self._read_only = read_only
         self._journal_rows = journal_rows
@@ -318,7 +320,9 @@ class Tree(TreeReader):
     def link(self, parent: int, name: bytes, ino: int) -> None:
         """Set a directory entry and its reverse row; replaces an entry of that name. nlink is the caller's."""
         displaced = self.lookup(parent, name)
-        if displaced is not None:
+        if displaced is None:
+            self.on_name(parent, name, True)
+        else:
             self._store.delete(Table.PARENTS, parent_key(displaced, parent, name))
         self._store.put(Table.DENTRIES, ino_key(parent, name), u64(ino))
         self._store.put(Table.PARENTS, parent_key(ino, parent, name), b"")
@@ -329,6 +333,7 @@ class Tree(TreeReader):
         assert ino is not None
         self._store.delete(Table.DENTRIES, ino_key(parent, name))
         self._store.delete(Table.PARENTS, parent_key(ino, parent, name))
+        self.on_name(parent, name, False)
 
     def add_orphan(self, ino: int) -> None:
         """Record that an inode has no name but is in use: it is removed at the next mount at the latest."""

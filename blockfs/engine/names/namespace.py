@@ -32,7 +32,7 @@ from blockfs.engine.names.attributes import (
     clamp_time,
 )
 from blockfs.engine.names.inodes import LINKS_MAX, Inodes
-from blockfs.engine.names.listing import Listing, parent_of
+from blockfs.engine.names.listing import Listing, Readers, parent_of
 from blockfs.engine.names.newnames import NewNames
 from blockfs.engine.names.rename import Moved, Rename, apply_rename, check_rename
 from blockfs.engine.space.room import Room
@@ -76,6 +76,8 @@ class Namespace:
         self._room = room
         self.inodes = Inodes(tree, files, now_ns, block_size)
         self.new_names = NewNames(self.inodes, room)
+        self._readers = Readers()
+        tree.on_name = self._readers.changed
 
     # --- looking ---
 
@@ -148,7 +150,7 @@ class Namespace:
         """
         with self._lock:
             self.inodes.directory(ino)
-            return Listing(self.inodes, ino)
+            return Listing(self.inodes, self._readers, ino)
 
     def statfs(self) -> FilesystemNumbers:
         """Room on the host or of its quota, less the reserve, and inodes."""

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from blockfs.engine.names.attributes import AttributeChanges
 from blockfs.errors import FsError
 from blockfs.fuse.calls import Calls
 from blockfs.fuse.kernel import decode, encode
@@ -24,6 +25,8 @@ Answer = Callable[[Header, memoryview, bool], bytes]
 """(header, body, may_block) → body of the answer."""
 
 _DONE: Final = b""
+_LISTING_BYTES: Final = 32768
+"""Of entries in one answer. Newer kernels ask for as much as the program has room for; others would wait meanwhile."""
 
 UNANSWERED: Final = frozenset({Opcode.FORGET, Opcode.BATCH_FORGET, Opcode.NOTIFY_REPLY})
 """The kernel waits for no answer."""
@@ -156,8 +159,11 @@ class Translation:
 
     def _setattr(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.setattr_(body)
+        kill = asked.kill_privileges
+        if self._tells_privileges and asked.size_bytes is None and asked.changes == _changed_at(asked.changes.ctime_ns):
+            kill |= header.uid in {0, self._calls.getattr(header.node).uid}  # chown(-1, -1): nothing else sends this
         changed = self._calls.setattr(
-            header.node, asked.size_bytes, asked.changes, kill_privileges=asked.kill_privileges, may_block=may_block
+            header.node, asked.size_bytes, asked.changes, kill_privileges=kill, may_block=may_block
         )
         return encode.attr_out(changed)
 
@@ -257,7 +263,7 @@ class Translation:
 
     def _readdir(self, _header: Header, body: memoryview, _may_block: bool) -> bytes:
         asked = decode.read(body)
-        entries = encode.Entries(asked.length)
+        entries = encode.Entries(min(asked.length, _LISTING_BYTES))
         self._calls.readdir(asked.fh, asked.offset, entries.add)
         return entries.body
 
@@ -268,6 +274,11 @@ class Translation:
     def _fsyncdir(self, _header: Header, _body: memoryview, may_block: bool) -> bytes:
         self._calls.fsyncdir(may_block=may_block)
         return _DONE
+
+
+def _changed_at(ctime_ns: int | None) -> AttributeChanges | None:
+    """A time of change and nothing else; None if there is none."""
+    return None if ctime_ns is None else AttributeChanges(ctime_ns=ctime_ns)
 
 
 def _fitting(value: bytes, room: int) -> bytes:

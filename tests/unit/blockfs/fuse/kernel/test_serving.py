@@ -64,6 +64,10 @@ class World:
     def _told(self, opcode: Opcode, body: bytes | None, node: int, uid: int) -> tuple[int, bytes]:
         return self.serve([request(opcode, BODIES[opcode] if body is None else body, node=node, uid=uid)])[UNIQUE]
 
+    def mode(self, ino: int) -> int:
+        """Permissions of an inode."""
+        return stat.S_IMODE(wire.ATTR.unpack_from(self.ask(Opcode.GETATTR, node=ino), wire.ATTR_OUT.size)[9])
+
     def file(self, content: bytes = b"content") -> tuple[int, int]:
         """A new file; its ino and a handle."""
         made = self.ask(Opcode.CREATE)
@@ -115,6 +119,28 @@ def test_entries_come_with_their_attributes_and_count_as_lookups(world: World) -
     assert world.refused(Opcode.GETATTR, node=ino) == 0  # the entry counted
     world.serve(forget)
     assert world.refused(Opcode.GETATTR, node=ino) == errno.ENOENT
+
+
+def test_a_program_with_much_room_gets_its_entries_in_portions(world: World) -> None:
+    """Others' requests go in between: a million bytes of entries took 100 ms."""
+    for number in range(250):
+        world.ask(Opcode.MKNOD, wire.MKNOD_IN.pack(stat.S_IFREG, 0, 0, 0) + b"%d\0" % number)
+    fh = wire.OPEN_OUT.unpack(world.ask(Opcode.OPENDIR))[0]
+    body = world.ask(Opcode.READDIRPLUS, wire.READ_IN.pack(fh, 0, 1 << 20) + bytes(20))
+    assert 30_000 < len(body) <= 32_768
+
+
+def test_a_change_of_owner_that_changes_none_ends_privileges(world: World) -> None:
+    """chown(-1, -1): with KILLPRIV_V2 the kernel sends a time of change, and nothing else ever does."""
+    ino, fh = world.file()
+    chmod = wire.SETATTR_IN.pack(1, 0, 0, 0, 0, 0, 0, 0, 0, 0, stat.S_IFREG | 0o6775, 0, 0)
+    chown = wire.SETATTR_IN.pack(0x400, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0)
+    world.ask(Opcode.SETATTR, chmod, node=ino)
+    world.ask(Opcode.SETATTR, chown, node=ino, uid=4242)
+    assert world.mode(ino) == 0o6775  # not theirs to take
+    world.ask(Opcode.SETATTR, chown, node=ino)
+    assert world.mode(ino) == 0o775
+    world.ask(Opcode.RELEASE, wire.HANDLE_IN.pack(fh) + bytes(16))
 
 
 def test_each_call_has_a_request(world: World) -> None:
