@@ -211,6 +211,7 @@ class LocalDirectory:
             # The agreed contents stay, too: what a push or pull of a change is told apart from.
             agreed = {row.node.content for row in base.rows.values() if row.node.content is not None}
             await self._run(self.lists.keep_only, contents | agreed)
+            await self._run(self._twins.keep_only, stats)
         reason = "somebody still wrote to it after it was displaced; it is kept here"
         found.problems += [Problem(path=path, reason=reason, partly=False) for path in returned]
         return Observation(

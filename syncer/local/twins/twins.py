@@ -10,14 +10,14 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
 from blockfs.runtime.linux import filesystem_magic
 from blockfs.runtime.reflink import clone_file
 from blockfs.runtime.space import has_block_limit, host_space
-from syncer.core.model import Content, LocalTag, RelPath
+from syncer.core.model import Content, FileStat, LocalTag, RelPath
 from syncer.core.rows import BaseRows
 from syncer.errors import LocalChangedError, NoSpaceError
 from syncer.local.blocklists import BlockLists
@@ -181,6 +181,20 @@ class Twins:
             for name in self._names():
                 if name not in known:
                     self.unlink(name)
+
+    def keep_only(self, stats: Iterable[FileStat]) -> None:
+        """Drop those of files that are not synced any more.
+
+        Args:
+            stats: All files that are.
+        """
+        if not self._used:
+            return
+        with self._lock:
+            table = self._table()
+            if table:
+                there = {inode_of(stat.tag) for stat in stats if stat.tag.size_bytes >= self.least_bytes}
+                self._forget([inode for inode in table if inode not in there])
 
     def drop_all(self) -> None:
         """Give back all that they hold."""

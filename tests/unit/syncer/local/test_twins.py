@@ -123,11 +123,11 @@ def test_a_page_of_a_large_image_costs_less_than_a_mebibyte(host: Path) -> None:
     """At the size from which files have twins, with data here and there and holes between them."""
     root = Root(host, "large", twin_bytes=64 << 20)
     with root.image.open("wb") as file:
-        for at in range(0, 80 << 20, 10 << 20):
+        for at in range(0, 64 << 20, 16 << 20):
             os.pwrite(file.fileno(), noise(at, 1 << 20), at)
-        file.truncate(80 << 20)
-    root.look()
-    change(root.image, (20 << 20) + 8192, noise(2, BLOCK))
+        file.truncate(64 << 20)
+    root.looked()
+    change(root.image, (16 << 20) + 8192, noise(2, BLOCK))
     root.look()
     assert 0 < root.read <= 1 << 20
     (root.place.path / "small").write_bytes(noise(3, 4 * BLOCK))
@@ -379,6 +379,19 @@ def test_a_twin_goes_with_its_file_and_follows_its_name(host: Path) -> None:
     root.image.unlink()
     root.looked()
     assert root.twins == []
+
+
+def test_a_file_that_is_ignored_has_no_twin_any_more(host: Path) -> None:
+    """It would hold what the file was, however long ago."""
+    root = Root(host, "ignored")
+    root.image.write_bytes(noise(1, SIZE))
+    (root.place.path / "other").write_bytes(noise(2, SIZE))
+    root.looked()
+    assert len(root.twins) == 2
+    (root.place.path / ".blocksyncignore").write_text("image\n")
+    root.looked()
+    root.looked()
+    assert len(root.twins) == 2  # of the other file and of the list of what is ignored
 
 
 def test_files_in_the_folder_of_twins_that_nobody_knows_of_are_deleted(host: Path) -> None:
