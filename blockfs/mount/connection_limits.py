@@ -25,8 +25,6 @@ from blockfs.runtime.mountinfo import read_mounts
 LOWERED_DIRTY_BYTES: Final = 2 << 20
 """An fsync beside a stream of 7 GB took 5.9 ms, with 4 MiB 7.2 ms, one run each. The stream lost a quarter of its speed
 from 4 to 2 MiB."""
-READ_AHEAD_KIB: Final = 512
-"""How far the kernel reads ahead of who reads in order, in one request. INIT can only lower its own 128 KiB."""
 _CONNECTIONS: Final = "/sys/fs/fuse/connections"
 _BACKING_DEVICES: Final = Path("/sys/class/bdi")
 
@@ -50,11 +48,6 @@ class ConnectionLimits:
         """Limit the requests that may wait."""
         with _told():
             self._control({"max_background": MAX_BACKGROUND, "congestion_threshold": CONGESTION_THRESHOLD})
-
-    def read_far_ahead(self) -> None:
-        """Let the kernel ask for more at once of a file that is read in order."""
-        with _told():
-            (self._backing_device / "read_ahead_kb").write_text(str(READ_AHEAD_KIB))
 
     def cut(self) -> None:
         """Cut the connection: requests that wait fail, and so do all that come. For a mount that nobody serves."""

@@ -158,10 +158,11 @@ class ContentReader:
 
     def _read_mixed(self, segments: list[Segment], *, may_block: bool) -> Iterator[bytes]:
         for are_blocks, group in groupby(segments, lambda segment: type(segment.source) is bytes):
-            if are_blocks:
-                yield self._stores.blocks.read_all(cast("list[Part]", list(group)), may_block=may_block)
+            together = list(group)
+            if are_blocks and len(together) > 1:
+                yield self._stores.blocks.read_all(cast("list[Part]", together), may_block=may_block)
             else:
-                yield from [self._read(segment, may_block=may_block) for segment in group]
+                yield from [self._read(segment, may_block=may_block) for segment in together]
 
     def _read(self, segment: Segment, *, may_block: bool) -> bytes:
         source, start, length = segment
