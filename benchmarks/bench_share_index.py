@@ -52,7 +52,7 @@ def measure(name: str, files: int, blocks: int, repetitions: int) -> list[Result
                     index.match([each[:8] for each in ids], rows)
                 asked.append(time.perf_counter() - began_s)
     about = f"{blocks:,} blocks in {name}"
-    notes = {"bytes": size_bytes, "bytes_per_block": round(size_bytes / blocks)}
+    notes: dict[str, float] = {"bytes": size_bytes, "bytes_per_block": round(size_bytes / blocks)}
     return [
         Result(work=f"made: {about}", subject="index", unit="s", values=made, notes=notes),
         Result(work=f"one block changed: {about}", subject="index", unit="s", values=changed),

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +28,7 @@ def run() -> list[Result]:
     """All rows."""
     results = [row for count in COUNTS for row in _many_files(count)]
     for name, size in SIZES.items():
-        results += _measured(f"one file of {name}", lambda fs, size=size: _one_file(fs, size))
+        results += _measured(f"one file of {name}", partial(_one_file, size=size))
     return results + _measured("one sparse file of 1 TiB, 1,000 blocks in it", _sparse)
 
 

@@ -78,7 +78,7 @@ def blocksync_steps(home: Path, first: Path, second: Path, data: bytes) -> list[
     environment = {**os.environ, "XDG_STATE_HOME": str(home / "state"), "XDG_DATA_HOME": str(home / "data")}
 
     def reconcile(root: Path) -> Step:
-        command = [BLOCKSYNC, "reconcile", root, "--json"]
+        command: list[str | Path] = [BLOCKSYNC, "reconcile", root, "--json"]
         started = time.perf_counter()  # the whole command, as for rsync: process start included
         reply = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         elapsed = time.perf_counter() - started

@@ -54,7 +54,7 @@ class Devices:
 
     def reconcile(self, root: Path, connections: int | None = None) -> dict[str, Any]:
         """One cycle; returns its summary."""
-        child = [sys.executable, "-m", "benchmarks.connections_child", str(connections), root]
+        child: list[str | Path] = [sys.executable, "-m", "benchmarks.connections_child", str(connections), root]
         command = [BLOCKSYNC, "reconcile", root, "--json"] if connections is None else child
         summary: dict[str, Any] = json.loads(self.run(*command).splitlines()[-1])
         return summary

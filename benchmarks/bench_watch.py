@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import trio
 
@@ -91,7 +92,7 @@ async def burst(folder: Path, kind: Callable[[bytes], DirtySource]) -> tuple[int
     await trio.to_thread.run_sync(source.arm)
     told: dict[bytes, float] = {}
     overflows = 0
-    command = [sys.executable, "-c", MAKER, folder, str(BURST)]
+    command: list[str | Path] = [sys.executable, "-c", MAKER, folder, str(BURST)]
     began_s, cpu_s = time.perf_counter(), time.process_time()
     made_s = 0.0
 
@@ -149,7 +150,7 @@ class Site:
         """Link a new folder."""
         root.mkdir(exist_ok=True)
         url = f"pithos+http://{self.address}/v1/default/{root.name}"
-        command = [BLOCKSYNC, "link", root, url, "--token-file", self.home / "store" / "token"]
+        command: list[str | Path] = [BLOCKSYNC, "link", root, url, "--token-file", self.home / "store" / "token"]
         subprocess.run(command, check=True, env=self.environment, stderr=subprocess.DEVNULL)
         return Registry(self.environment).get(os.fsencode(root))
 
@@ -191,7 +192,7 @@ class Site:
 def served(home: Path) -> Iterator[Site]:
     """Server and proxy."""
     environment = {**os.environ, "XDG_STATE_HOME": str(home / "state"), "XDG_DATA_HOME": str(home / "data")}
-    command = [BLOCKSYNC, "serve", home / "store", "--listen", "127.0.0.1:0"]
+    command: list[str | Path] = [BLOCKSYNC, "serve", home / "store", "--listen", "127.0.0.1:0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     line = next(line for line in process.stdout if "listening on" in line)
@@ -369,7 +370,7 @@ async def found_ms(linked: LinkedRoot, root: Path, repetition: int) -> tuple[flo
         names = [RelPath(changed_file(place).encode()) for place in places]
         partial = PartialLook(local=local, state=state, hints=Hints(directories=(), entries=names))
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        part = await look_at_part(partial, _Answered(changes), check=lambda _: None)
+        part = await look_at_part(partial, cast("Remote", _Answered(changes)), check=lambda _: None)
         elapsed_s, work_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
         await local.close()
     assert part is not None
@@ -383,8 +384,8 @@ def changed_file(place: int) -> str:
     return f"{place}/{place * PER_FOLDER}"
 
 
-class _Answered(Remote):
-    """A server that has answered already."""
+class _Answered:
+    """A server that has answered already: all of `Remote` that a look at a part asks."""
 
     ages = SERIALS
 

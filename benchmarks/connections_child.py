@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from syncer.cli.main import run
 from syncer.cli.verbs import reconcile
-from syncer.remote.pithos.client import open_pithos
+from syncer.remote.prefix import open_remote
 
 if __name__ == "__main__":
     connections = int(sys.argv[1])
 
-    def open_fixed(url, token, *, settings):  # type: ignore[no-untyped-def] # as open_pithos
-        """`open_pithos` with our number."""
-        return open_pithos(url, token, settings=replace(settings, concurrency=connections, adaptive=False))
+    def open_fixed(url, token, *, settings):  # type: ignore[no-untyped-def] # as open_remote
+        """`open_remote` with our number."""
+        return open_remote(url, token, settings=replace(settings, concurrency=connections, adaptive=False))
 
-    reconcile.open_pithos = open_fixed
+    vars(reconcile)["open_remote"] = open_fixed
     sys.exit(run(["reconcile", sys.argv[2], "--json"]))

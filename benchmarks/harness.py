@@ -8,7 +8,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -41,7 +41,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return statistics.median(self.values)
 
 
-def interleaved(work: str, unit: str, subjects: dict[str, Callable[[], float]], repetitions: int = 5) -> list[Result]:
+def interleaved(
+    work: str, unit: str, subjects: Mapping[str, Callable[[], float]], repetitions: int = 5
+) -> list[Result]:
     """Measure the subjects in turns, so that a drifting machine touches all of them alike."""
     values: dict[str, list[float]] = {name: [] for name in subjects}
     for _ in range(repetitions):

@@ -13,6 +13,7 @@ mpl.use("svg")
 mpl.rcParams.update({"svg.hashsalt": "blocksync", "svg.fonttype": "none", "font.size": 9})
 from matplotlib import pyplot as plt  # noqa: E402 - after the choice of the backend
 
+__all__ = ["plt"]
 PLOTS = Path(__file__).parent.parent / "docs" / "reference" / "plots"
 
 

@@ -143,7 +143,7 @@ def cycle(root: Path, state: Path) -> dict[str, float]:
         nonlocal most
         with StateDB.open(str(state)) as database:
             books = RootState(database)
-            local = _open(root, state)
+            local = _open(root, state, books)
             remote = MemoryClient(MemoryContainer(block_size=BLOCK))
             options = Options(
                 policy=Policy(host="bench", utc="20260101T000000Z"),

@@ -67,7 +67,9 @@ def unshaped(sizes: Sizes) -> list[Row]:
 
 def four(sizes: Sizes) -> list[Row]:
     """Four peers of 200 Mbit/s each; one of them alone beside it."""
-    rates, alone, size = [], [], sizes.hostile_bytes
+    rates: list[float] = []
+    alone: list[float] = []
+    size = sizes.hostile_bytes
     for _ in range(sizes.repetitions):
         for count, found in ((1, alone), (4, rates)):
             with network(count + 1) as (asker, *seeds):
@@ -83,7 +85,9 @@ def four(sizes: Sizes) -> list[Row]:
 
 def crowd(sizes: Sizes) -> list[Row]:
     """Seven that want the same of one seed of 200 Mbit/s, and give each other what they have; one alone beside it."""
-    last, alone, size = [], [], sizes.crowd_bytes
+    last: list[float] = []
+    alone: list[float] = []
+    size = sizes.crowd_bytes
     for _ in range(sizes.repetitions):
         for count, found in ((1, alone), (7, last)):
             with network(count + 1) as (seed, *askers):
