@@ -13,7 +13,7 @@ from syncer.core.planner.outcome import Outcome
 from syncer.core.rows import Origin
 from syncer.errors import ConflictOnRemoteError, LocalChangedError
 from syncer.ports.local import LocalRoot
-from syncer.ports.localvalues import Piece, content_of, single
+from syncer.ports.localvalues import Piece, single
 from syncer.ports.orders import Store
 
 MIN_KNOWN_BLOCKS: Final = 16
@@ -89,8 +89,8 @@ class LocalContents:
         (blocks,) = await self._local.block_lists([_source(store)])
         if isinstance(blocks, Exception):
             raise blocks
-        if len(blocks) > 1:
-            self._lists[content_of(blocks)] = blocks
+        if len(blocks) > 1 and store.content is not None:
+            self._lists[store.content] = blocks
         return blocks
 
     async def older_list(self, store: Store) -> BlockList | None:
