@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
-from blockfs.control.message import MAX_XATTR_BYTES, Ino, Message, Mode, Name, Target, TimeNs, UserId, Version
+from blockfs.control.message import MAX_XATTR_BYTES, Ino, Message, Mode, Name, Size, Target, TimeNs, UserId, Version
 from blockfs.xattrs import Carried
+
+MOST_MADE_IDS: Final = 256
+"""Blocks of one new file in `MakeFiles`."""
+
+MOST_MADE: Final = 1024
+"""Files in one `MakeFiles`."""
 
 
 class Expect(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +52,32 @@ class InstallFile(Change, frozen=True, kw_only=True):
     expect: Expect
     trash_parent: Ino | None = None
     trash_name: Name | None = None
+
+
+class NewFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A new file of at most 256 blocks that is to be made under a free name.
+
+    Attributes:
+        ids: Concatenated ids of all its blocks, holes included.
+    """
+
+    parent: Ino
+    name: Name
+    size_bytes: Size
+    mode: Mode
+    uid: UserId
+    gid: UserId
+    mtime_ns: TimeNs
+    ids: Annotated[bytes, msgspec.Meta(max_length=32 * MOST_MADE_IDS)]
+
+
+class MakeFiles(Change, frozen=True, kw_only=True):
+    """Make new files whose blocks are stored. Only where `Welcome.takes` has "makefiles".
+
+    The blocks must be durable in the block directory, and pinned or held by the caller.
+    """
+
+    files: Annotated[list[NewFile], msgspec.Meta(min_length=1, max_length=MOST_MADE)]
 
 
 class ApplyMkdir(Change, frozen=True, kw_only=True):

@@ -52,6 +52,10 @@ class ControlClient:
 
     Every method raises `RequestError` when the mount refuses (its exit_code says why) and `ConnectionLostError` when
     the mount is gone. Conditional changes answer `Refused` as a value.
+
+    Attributes:
+        server_pid: The mount's process.
+        makes_files: Whether the mount takes `make_files`; one of an older release does not.
     """
 
     def __init__(self, volume: bytes) -> None:
@@ -68,10 +72,12 @@ class ControlClient:
         self._socket = _connect(volume)
         try:
             greeting = protocol.Hello(version=protocol.PROTOCOL_VERSION)
-            self.server_pid = self._ask(greeting, protocol.Welcome).pid
+            welcome = self._ask(greeting, protocol.Welcome)
         except BaseException:
             self._socket.close()
             raise
+        self.server_pid = welcome.pid
+        self.makes_files: Final = "makefiles" in welcome.takes
         # Sealing, gc and scrub take as long as they take; a dead mount closes the connection.
         self._socket.settimeout(None)
 
@@ -252,6 +258,15 @@ class ControlClient:
     def abandon_file(self, handle: int) -> None:
         """Drop a prepared file."""
         self._ask(protocol.AbandonFile(handle=handle), protocol.Done)
+
+    def make_files(
+        self, files: Sequence[protocol.NewFile], *, commit: bool
+    ) -> list[protocol.Applied | protocol.Refused | protocol.MissingBlocks | RequestError]:
+        """Make up to 1024 new files; returns what became of each. Only where `makes_files`."""
+        reply = self._ask(protocol.MakeFiles(files=list(files), commit=commit), protocol.MadeFiles)
+        if len(reply.files) != len(files):
+            raise ConnectionLostError(f"{len(reply.files)} answers for {len(files)} new files")
+        return [RequestError(each) if isinstance(each, protocol.ErrorReply) else each for each in reply.files]
 
     def apply(
         self,

@@ -16,6 +16,8 @@ from typing import Annotated, Final
 
 import msgspec
 
+from blockfs.control.applying import MOST_MADE as MOST_MADE  # noqa: PLC0414 - part of this module
+from blockfs.control.applying import MOST_MADE_IDS as MOST_MADE_IDS  # noqa: PLC0414 - part of this module
 from blockfs.control.applying import ApplyMkdir as ApplyMkdir  # noqa: PLC0414 - part of this module
 from blockfs.control.applying import ApplyMove as ApplyMove  # noqa: PLC0414 - part of this module
 from blockfs.control.applying import ApplyRemove as ApplyRemove  # noqa: PLC0414 - part of this module
@@ -24,6 +26,8 @@ from blockfs.control.applying import ApplySymlink as ApplySymlink  # noqa: PLC04
 from blockfs.control.applying import Change as Change  # noqa: PLC0414 - part of this module
 from blockfs.control.applying import Expect as Expect  # noqa: PLC0414 - part of this module
 from blockfs.control.applying import InstallFile as InstallFile  # noqa: PLC0414 - part of this module
+from blockfs.control.applying import MakeFiles as MakeFiles  # noqa: PLC0414 - part of this module
+from blockfs.control.applying import NewFile as NewFile  # noqa: PLC0414 - part of this module
 from blockfs.control.message import MAX_XATTR_BYTES, Ino, Mode, Name, Size, TimeNs, UserId, Version
 from blockfs.control.message import Message as _Message
 from blockfs.control.snapshots import SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotRestore, SnapshotsReply
@@ -38,6 +42,9 @@ MAX_PAGE_IDS: Final = 1 << 18
 
 MAX_PAGE_ROWS: Final = 4096
 """Rows in one `ChangesReply`: 4096 rows with long names stay far below `MAX_FRAME_BYTES`."""
+
+TAKES: Final = ("makefiles",)
+"""Of version 1, what its first servers did not answer; see `Welcome`."""
 
 _LENGTH: Final = struct.Struct(">I")
 HEADER_BYTES: Final = _LENGTH.size
@@ -54,10 +61,15 @@ class Hello(_Message, frozen=True, kw_only=True):
 
 
 class Welcome(_Message, frozen=True, kw_only=True):
-    """The server speaks this version and the peer is allowed."""
+    """The server speaks this version and the peer is allowed.
+
+    Attributes:
+        takes: Requests that it answers and servers before it did not: nobody sends them one that is not named here.
+    """
 
     version: int
     pid: int
+    takes: tuple[str, ...] = ()
 
 
 # --- values inside messages
@@ -396,6 +408,12 @@ class Refused(_Message, frozen=True, kw_only=True):
     reason: str
 
 
+class MadeFiles(_Message, frozen=True, kw_only=True):
+    """What became of each new file, in order: each fails alone. `MissingBlocks` and `ErrorReply`: it was not made."""
+
+    files: list[Applied | Refused | MissingBlocks | ErrorReply]
+
+
 class GcReply(_Message, frozen=True, kw_only=True):
     """What a collection removed; bytes_freed is what the host filesystem got back."""
 
@@ -460,6 +478,7 @@ Request = (
     | PrepareFile
     | SetBlocks
     | InstallFile
+    | MakeFiles
     | AbandonFile
     | ApplyMkdir
     | ApplySymlink
@@ -486,6 +505,7 @@ Reply = (
     | MissingBlocks
     | Applied
     | Refused
+    | MadeFiles
     | GcReply
     | FsckReply
     | ScrubReply

@@ -212,7 +212,8 @@ def _greeted(connection: socket.socket) -> bool:
         text = f"this mount speaks control protocol {protocol.PROTOCOL_VERSION}; use the same blocksync release for it"
         _send(connection, protocol.ErrorReply(exit_code=ExitCode.UNEXPECTED, errno=errno.EPROTO, message=text))
         return False
-    _send(connection, protocol.Welcome(version=protocol.PROTOCOL_VERSION, pid=os.getpid()))
+    welcome = protocol.Welcome(version=protocol.PROTOCOL_VERSION, pid=os.getpid(), takes=protocol.TAKES)
+    _send(connection, welcome)
     return True
 
 

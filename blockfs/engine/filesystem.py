@@ -26,6 +26,7 @@ from blockfs.engine.context import Stores
 from blockfs.engine.copies.apply import Apply
 from blockfs.engine.copies.clone import Cloner
 from blockfs.engine.copies.freeze import Freeze
+from blockfs.engine.copies.new_files import NewFiles
 from blockfs.engine.copies.ranges import RangeCopier
 from blockfs.engine.copies.snapshots import Snapshots
 from blockfs.engine.durable.committer import Committer
@@ -62,6 +63,7 @@ class Filesystem:
         namespace: Names and attributes.
         files: Contents.
         apply: Conditional changes, for the syncer.
+        new_files: Many new files at once, for the syncer.
         snapshots: Read-only copies of subtrees.
         ballast: Space for what a full host must not prevent.
         fatal: Owns the errors that nobody expected, in any thread.
@@ -99,6 +101,7 @@ class Filesystem:
             room=room,
         )
         self.apply = Apply(stores, self._table, self.namespace)
+        self.new_files = NewFiles(stores, self.namespace)
         self._cloner = Cloner(stores, self._table, self._sealer, self.namespace)
         self._range_copier = RangeCopier(stores, self._table, self._sealer, self.files, self.namespace.new_names)
         freeze = Freeze(stores, self._table, self._sealer, self._committer, self.namespace.inodes)

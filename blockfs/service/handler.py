@@ -16,7 +16,7 @@ from blockfs.control.protocol import Reply
 from blockfs.engine.fatal import Doing
 from blockfs.errors import EXPECTED, BlockfsError, ReadOnlyError
 from blockfs.runtime.output import shown
-from blockfs.service.answers import applying, changed, copies, maintenance, saving, state
+from blockfs.service.answers import applying, changed, copies, maintenance, making, saving, state
 from blockfs.service.conversation import Conversation, Mount
 
 Answer = Callable[[Conversation, Any], Reply]
@@ -54,6 +54,7 @@ ANSWERS: Final[Mapping[type[protocol.Request], tuple[Answer, Effect]]] = Mapping
         protocol.SetBlocks: (applying.set_blocks, Effect.CHANGES),
         protocol.AbandonFile: (applying.abandon_file, Effect.CHANGES),
         protocol.InstallFile: (applying.install_file, Effect.CHANGES),
+        protocol.MakeFiles: (making.make_files, Effect.CHANGES),
         protocol.ApplyMkdir: (applying.mkdir, Effect.CHANGES),
         protocol.ApplySymlink: (applying.symlink, Effect.CHANGES),
         protocol.ApplyMove: (applying.move, Effect.CHANGES),

@@ -293,6 +293,53 @@ def test_a_volume_deep_down_can_be_controlled(mounted: Mounted, tmp_path: Path) 
         mounted.run("umount", mountpoint)
 
 
+def new_file(name: bytes, content: BlockList, parent: int = ROOT) -> protocol.NewFile:
+    return protocol.NewFile(
+        parent=parent,
+        name=name,
+        size_bytes=content.size_bytes,
+        mode=0o640,
+        uid=os.geteuid(),
+        gid=os.getegid(),
+        mtime_ns=1_000_000_007,
+        ids=content.ids,
+    )
+
+
+def test_new_files_are_seen_at_once_and_kept_by_the_next_commit(mounted: Mounted, client: ControlClient) -> None:
+    flush(mounted, client)
+    contents = {b"one": b"1" * 100, b"two": b"2" * (BLOCK + 7), b"empty": b""}
+    for name in contents:
+        assert not (mounted.path / os.fsdecode(name)).exists()  # the kernel may remember that
+    times = mounted.path.stat()
+    files = [new_file(name, stored(mounted, data)) for name, data in contents.items()]
+    made = client.make_files([*files, files[0]], commit=False)
+    assert all(isinstance(each, Applied) for each in made[:3])
+    assert made[3] == Refused(reason="occupied")
+    assert mounted.path.stat().st_mtime_ns > times.st_mtime_ns
+    for name, data in contents.items():
+        path = mounted.path / os.fsdecode(name)
+        assert path.read_bytes() == data
+        assert (path.stat().st_mode & 0o7777, path.stat().st_mtime_ns) == (0o640, 1_000_000_007)
+    client.commit()
+    rows = rows_by_name(client.changes(None)[1])
+    assert [rows[name].content_version for name in contents] == [
+        each.content_version for each in made[:3] if isinstance(each, Applied)
+    ]
+    mounted.kill()
+    mounted.remount()
+    for name, data in contents.items():
+        assert (mounted.path / os.fsdecode(name)).read_bytes() == data
+
+
+def test_new_files_with_a_commit_of_their_own_survive_a_kill(mounted: Mounted, client: ControlClient) -> None:
+    (made,) = client.make_files([new_file(b"f", stored(mounted, b"data"))], commit=True)
+    assert isinstance(made, Applied)
+    mounted.kill()
+    mounted.remount()
+    assert (mounted.path / "f").read_bytes() == b"data"
+
+
 def test_changes_without_a_commit_of_their_own_are_kept_by_the_next_one(
     mounted: Mounted, client: ControlClient
 ) -> None:

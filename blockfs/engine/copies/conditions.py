@@ -104,7 +104,12 @@ def refusing() -> Iterator[None]:
     try:
         yield
     except FsError as error:
-        reason = _REASONS.get(error.errno)
+        reason = reason_of(error)
         if reason is None:
             raise
         raise RefusedError(reason) from error
+
+
+def reason_of(error: FsError) -> Reason | None:
+    """Which refusal an error of the namespace is; None: it is none."""
+    return _REASONS.get(error.errno)

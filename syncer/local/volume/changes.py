@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Final, TypedDict
 
+import msgspec
 from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import ID_SIZE
 from blockfs.control import protocol
+from blockfs.control.client import RequestError
 from blockfs.control.protocol import Expect
 from blockfs.xattrs import Carried
 from syncer.core.model import NO_META, Kind, LocalTag, Meta, RelPath
@@ -21,7 +23,7 @@ from syncer.errors import LocalChangedError, UnholdableError
 from syncer.local.safe_open import open_directory, parent_directory
 from syncer.local.verbs.trash import ITEM, ORIGIN, new_folder
 from syncer.local.volume.observer import OPEN, TRASH_FOLDER, Connection
-from syncer.ports.localvalues import Applied, BusyError
+from syncer.ports.localvalues import Applied, BusyError, outcomes
 
 _DEFAULT_DIRECTORY_MODE: Final = 0o755
 REASONS: Final = {
@@ -40,6 +42,27 @@ _Change = (
     | protocol.ApplyRemove
     | protocol.ApplySetMeta
 )
+
+
+VANISHED: Final = "blocks vanished from the volume while the file was assembled"
+
+
+class NewFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that is to be made.
+
+    Attributes:
+        path: Its name, which is free.
+        blocks: Its block list, as the volume cuts it.
+        mode: Permission bits.
+        owner: User and group.
+        mtime_ns: Its time of change.
+    """
+
+    path: RelPath
+    blocks: BlockList
+    mode: int
+    owner: tuple[int, int]
+    mtime_ns: int
 
 
 class _TrashPlace(TypedDict, total=False):
@@ -66,7 +89,7 @@ class VolumeChanges:
                 self._uncommitted = True
                 raise
 
-    def install(self, path: RelPath, handle: int, staged: LocalTag, expect: LocalTag | None) -> Applied:
+    def install(self, path: RelPath, handle: int, size_bytes: int, mtime_ns: int, expect: LocalTag | None) -> Applied:
         """Put a prepared file under a name that is free, or holds what is expected."""
         with (
             parent_directory(self._root, path) as (directory, name),
@@ -81,7 +104,30 @@ class VolumeChanges:
                 **trash,
             )
             done = self._apply(change, path)
-        return Applied(tag=_own_tag(done, staged.size_bytes, staged.mtime_ns))
+        return Applied(tag=_own_tag(done, size_bytes, mtime_ns))
+
+    def make_files(self, files: Sequence[NewFile]) -> list[Applied | Exception]:
+        """Make files whose blocks are there under free names, by few requests; each directory is looked up once."""
+        found: list[Applied | Exception] = []
+        for at in range(0, len(files), protocol.MOST_MADE):
+            found += self._make_some(files[at : at + protocol.MOST_MADE])
+        return found
+
+    def _make_some(self, files: Sequence[NewFile]) -> list[Applied | Exception]:
+        parents: dict[bytes, int | Exception] = {}
+        for file in files:
+            above = file.path.rpartition(b"/")[0]
+            if above not in parents:
+                (parents[above],) = outcomes([file.path], self._parent_of)
+        asked = [(file, parents[file.path.rpartition(b"/")[0]]) for file in files]
+        wanted = [_new_file(file, parent) for file, parent in asked if isinstance(parent, int)]
+        answers = iter(self._connection.ask(self._connection.client.make_files, wanted, commit=False) if wanted else ())
+        self._uncommitted = True
+        return [parent if isinstance(parent, Exception) else _made(file, next(answers)) for file, parent in asked]
+
+    def _parent_of(self, path: RelPath) -> int:
+        with parent_directory(self._root, path) as (directory, _):
+            return os.fstat(directory).st_ino
 
     def make_directory(self, path: RelPath, meta: Meta) -> Applied:
         """Make it under a free name."""
@@ -198,10 +244,41 @@ class VolumeChanges:
         done = self._connection.ask(self._connection.client.apply, change)
         self._uncommitted = True  # only now: set before, a commit before the change could take the sign away
         if isinstance(done, protocol.Refused):
-            if done.reason == "busy":
-                raise BusyError(path, OPEN)
-            raise LocalChangedError(path, REASONS.get(done.reason, done.reason))
+            raise _refusal(path, done)
         return done
+
+
+def _refusal(path: RelPath, refused: protocol.Refused) -> LocalChangedError:
+    if refused.reason == "busy":
+        return BusyError(path, OPEN)
+    return LocalChangedError(path, REASONS.get(refused.reason, refused.reason))
+
+
+def _new_file(file: NewFile, parent: int) -> protocol.NewFile:
+    return protocol.NewFile(
+        parent=parent,
+        name=file.path.rpartition(b"/")[2],
+        size_bytes=file.blocks.size_bytes,
+        mode=file.mode,
+        uid=file.owner[0],
+        gid=file.owner[1],
+        mtime_ns=file.mtime_ns,
+        ids=file.blocks.ids,
+    )
+
+
+def _made(
+    file: NewFile, answer: protocol.Applied | protocol.Refused | protocol.MissingBlocks | RequestError
+) -> Applied | Exception:
+    match answer:
+        case protocol.Applied():
+            return Applied(tag=_own_tag(answer, file.blocks.size_bytes, file.mtime_ns))
+        case protocol.Refused():
+            return _refusal(file.path, answer)
+        case protocol.MissingBlocks():
+            return LocalChangedError(file.path, VANISHED)
+        case _:
+            return answer
 
 
 def changed_runs(blocks: BlockList, old: BlockList) -> Iterator[tuple[int, bytes]]:

@@ -313,8 +313,15 @@ class BlockfsRoot:
     # --- changing
 
     async def apply(self, changes: Sequence[Change]) -> list[Applied | Exception]:
-        """All in one thread, a request each; the next commit is for all of them."""
-        return await self._run(outcomes, changes, self._apply)
+        """All in one thread, small new files by one request, else one each; the next commit is for all of them."""
+        return await self._run(self._apply_all, changes)
+
+    def _apply_all(self, changes: Sequence[Change]) -> list[Applied | Exception]:
+        new = {at: found for at, change in enumerate(changes) if (found := _made_in_one_go(change)) is not None}
+        made = dict(zip(new, self._staging.make(list(new.values())), strict=True)) if new else {}
+        others = outcomes([change for at, change in enumerate(changes) if at not in new], self._apply)
+        rest = iter(others)
+        return [made[at] if at in new else next(rest) for at in range(len(changes))]
 
     def _apply(self, change: Change) -> Applied:
         own, changes = self._options.parts.own, self._changes
@@ -375,3 +382,10 @@ class BlockfsRoot:
                 raise NoSpaceError(str(error)) from error
 
         return await trio.to_thread.run_sync(work, limiter=self._workers)
+
+
+def _made_in_one_go(change: Change) -> tuple[RelPath, PreparedFile] | None:
+    """A new file that only has blocks so far, and its name."""
+    if isinstance(change, Install) and change.expect is None and isinstance(change.staged, PreparedFile):
+        return None if change.staged.handle is not None else (change.path, change.staged)
+    return None

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 import msgspec
@@ -19,15 +20,15 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import BlockId
+from blockfs.control import protocol
 from blockfs.errors import BlockfsError
 from blockfs.errors import NoSpaceError as BlocksFullError
-from blockfs.xattrs import Carried
 from syncer.blocks.wanting import fetch_files
-from syncer.core.model import LocalTag, RelPath
+from syncer.core.model import LocalTag, Meta, RelPath
 from syncer.core.parts import Parts
 from syncer.errors import LocalChangedError, NoSpaceError
 from syncer.local.safe_open import parent_directory
-from syncer.local.volume.changes import REASONS, VolumeChanges, changed_runs
+from syncer.local.volume.changes import REASONS, VANISHED, NewFile, VolumeChanges, changed_runs
 from syncer.local.volume.observer import Connection
 from syncer.local.volume.reblock import Regrid, Run
 from syncer.ports.blocks import Fetcher
@@ -66,22 +67,46 @@ class _Hold:
 
 
 class PreparedFile:
-    """A nameless file on the mount: `Staged` of a blockfs root."""
+    """`Staged` of a blockfs root: a nameless file on the mount, or a new one whose blocks are there, and no more yet.
 
-    def __init__(self, handle: int, tag: LocalTag, hold: _Hold, owner: VolumeStaging, xattrs: Carried | None) -> None:
-        self.xattrs = xattrs
+    Attributes:
+        handle: The nameless file; None: it is made and gets its name in one go.
+        blocks: Its block list, as the volume cuts it.
+        meta: What it gets.
+        owner: User and group.
+    """
+
+    def __init__(
+        self,
+        handle: int | None,
+        blocks: BlockList,
+        meta: Meta,
+        owner: tuple[int, int],
+        mtime_ns: int,
+        hold: _Hold,
+        staging: VolumeStaging,
+    ) -> None:
         self.handle = handle
-        self.tag = tag
+        self.blocks = blocks
+        self.meta = meta
+        self.owner = owner
+        self.mtime_ns = mtime_ns
         self.installed = False
         self._hold: _Hold | None = hold
-        self._owner = owner
+        self._staging = staging
         hold.take()
+
+    @property
+    def mode(self) -> int:
+        """Permission bits."""
+        mode = self.meta.full_mode
+        return _DEFAULT_MODE if mode is None else mode
 
     async def drop(self) -> None:
         """Abandon it if it wasn't installed; let the collector go on."""
         if self._hold is not None:
-            if not self.installed:
-                await self._owner.abandon(self.handle)
+            if not self.installed and self.handle is not None:
+                await self._staging.abandon(self.handle)
             self._hold.release()
             self._hold = None
 
@@ -257,23 +282,30 @@ class VolumeStaging:
     def _prepare(self, order: StageOrder, blocks: BlockList, start: _Start, hold: _Hold) -> PreparedFile:
         meta = self._parts.own(order.meta)
         mtime_ns = time.time_ns() if meta.mtime_ns is None else meta.mtime_ns
-        owner, mode = (os.geteuid(), os.getegid()) if order.new else self._owner_of(order.path), meta.full_mode
+        owner = (os.geteuid(), os.getegid()) if order.new else self._owner_of(order.path)
+        one_step = order.new and start.version is None and self._control.makes_files
+        staged = PreparedFile(None, blocks, meta, owner, mtime_ns, hold, self)
+        if not one_step or len(blocks) > protocol.MOST_MADE_IDS:
+            staged.handle = self._describe(order.path, staged, start)
+        return staged
+
+    def _describe(self, path: RelPath, staged: PreparedFile, start: _Start) -> int:
+        """Make the nameless file."""
         handle = self._ask(
             self._control.prepare_file,
-            size_bytes=blocks.size_bytes,
-            mode=_DEFAULT_MODE if mode is None else mode,
-            uid=owner[0],
-            gid=owner[1],
-            mtime_ns=mtime_ns,
+            size_bytes=staged.blocks.size_bytes,
+            mode=staged.mode,
+            uid=staged.owner[0],
+            gid=staged.owner[1],
+            mtime_ns=staged.mtime_ns,
             base=start.version,
         )
         if handle is None:
-            raise LocalChangedError(order.path, REASONS["changed"])
-        for first, ids in changed_runs(blocks, start.blocks):
+            raise LocalChangedError(path, REASONS["changed"])
+        for first, ids in changed_runs(staged.blocks, start.blocks):
             if self._ask(self._control.set_blocks, handle, first, ids):
-                raise LocalChangedError(order.path, "blocks vanished from the volume while the file was assembled")
-        tag = LocalTag(device=0, ino=0, btime_ns=0, size_bytes=blocks.size_bytes, mtime_ns=mtime_ns, ctime_ns=0)
-        return PreparedFile(handle, tag, hold, self, meta.xattrs)
+                raise LocalChangedError(path, VANISHED)
+        return handle
 
     def _owner_of(self, path: RelPath) -> tuple[int, int]:
         """Owner and group of what is replaced; ours for a new file."""
@@ -286,9 +318,26 @@ class VolumeStaging:
 
     def install(self, path: RelPath, staged: PreparedFile, expect: LocalTag | None) -> Applied:
         """Give it its name. Blocking."""
-        applied = self._changes.install(path, staged.handle, staged.tag, expect)
+        if staged.handle is None:  # new, and yet something is to be replaced
+            staged.handle = self._describe(path, staged, self._nothing)
+        applied = self._changes.install(path, staged.handle, staged.blocks.size_bytes, staged.mtime_ns, expect)
         staged.installed = True
-        return self._changes.add_xattrs(path, applied, staged.xattrs)
+        return self._changes.add_xattrs(path, applied, staged.meta.xattrs)
+
+    def make(self, new: Sequence[tuple[RelPath, PreparedFile]]) -> list[Applied | Exception]:
+        """Give names that are free to files that have no handle. Blocking."""
+        files = [
+            NewFile(path=path, blocks=staged.blocks, mode=staged.mode, owner=staged.owner, mtime_ns=staged.mtime_ns)
+            for path, staged in new
+        ]
+        found: list[Applied | Exception] = []
+        for (path, staged), made in zip(new, self._changes.make_files(files), strict=True):
+            if isinstance(made, Applied):
+                staged.installed = True
+                found += outcomes([made], partial(self._changes.add_xattrs, path, xattrs=staged.meta.xattrs))
+            else:
+                found.append(made)
+        return found
 
     async def abandon(self, handle: int) -> None:
         """Drop a prepared file."""

@@ -352,3 +352,27 @@ def test_a_refusal_is_a_value_and_a_wrong_reply_an_error(volume: bytes, handler:
         handler.reply = lambda _request: protocol.Done()
         with pytest.raises(ConnectionLostError, match="unexpected reply"):
             client.apply(change)
+
+
+NEW_FILE = protocol.NewFile(parent=1, name=b"f", size_bytes=0, mode=0, uid=0, gid=0, mtime_ns=0, ids=b"")
+
+
+def test_what_became_of_each_new_file_comes_back_as_values(volume: bytes, handler: ScriptedHandler) -> None:
+    failed = protocol.ErrorReply(exit_code=17, errno=errno.ENOSPC, message="full")
+    answers = [protocol.Applied(ino=2, version=3, content_version=3), protocol.Refused(reason="occupied")]
+    handler.reply = lambda _request: protocol.MadeFiles(files=[*answers, failed])
+    with ControlClient(volume) as client:
+        assert client.makes_files
+        *told, error = client.make_files([NEW_FILE] * 3, commit=False)
+        assert told == answers
+        assert isinstance(error, RequestError)
+        assert (error.exit_code, error.errno, str(error)) == (17, errno.ENOSPC, "full")
+        with pytest.raises(ConnectionLostError, match="3 answers for 2"):
+            client.make_files([NEW_FILE] * 2, commit=False)
+
+
+def test_a_mount_of_an_older_release_is_known_by_its_welcome(volume: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a request that it does not know it would hang up."""
+    monkeypatch.setattr(protocol, "TAKES", ())
+    with ControlClient(volume) as client:
+        assert not client.makes_files

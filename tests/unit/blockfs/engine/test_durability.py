@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from blockfs.engine.copies.conditions import Expectation, Place
+from blockfs.engine.copies.new_files import NewFile
 from blockfs.engine.filesystem import Filesystem
 from blockfs.tree.schema import ROOT_INO
 from tests.unit.blockfs.engine.volumes import (
@@ -163,6 +164,20 @@ def apply_content(filesystem: Filesystem) -> None:
     filesystem.commit()
 
 
+def make_files(filesystem: Filesystem) -> None:
+    with filesystem.blocks.hold() as hold:
+        ids = b"".join(filesystem.blocks.put(NEW[at : at + BLOCK], hold) for at in range(0, len(NEW), BLOCK))
+        filesystem.blocks.sync()
+        places = [Place(parent=ROOT_INO, name=name) for name in (b"n", b"m")]
+        filesystem.new_files.make(
+            [
+                NewFile(place=place, size_bytes=len(NEW), mode=0o644, caller=USER, mtime_ns=0, ids=ids)
+                for place in places
+            ]
+        )
+    filesystem.commit()
+
+
 def unlink(filesystem: Filesystem) -> None:
     filesystem.namespace.unlink(ROOT_INO, b"f")
     filesystem.commit()
@@ -223,6 +238,9 @@ SEQUENCES = {
     ),
     "apply": Sequence(
         prepare=sealed_file, run=apply_content, before={b"f": OLD, b"t": None}, after={b"f": NEW, b"t": OLD}
+    ),
+    "new files": Sequence(
+        prepare=nothing, run=make_files, before={b"n": None, b"m": None}, after={b"n": NEW, b"m": NEW}
     ),
     "unlink of a staged file": Sequence(prepare=staged_file, run=unlink, before={b"f": OLD}, after={b"f": None}),
 }

@@ -6,6 +6,7 @@ import errno
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 import blockfs.engine
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.copies.conditions import Expectation, Place
+from blockfs.engine.copies.new_files import NewFile
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.newnames import LEAF_BYTES
 from blockfs.engine.space.room import Room
@@ -73,6 +75,10 @@ def prepare(filesystem: Filesystem, base: tuple[int, int] | None = None) -> int:
     return filesystem.apply.prepare_file(size_bytes=0, mode=0o644, caller=USER, mtime_ns=0, base=base)
 
 
+NEW_FILE: Final = NewFile(
+    place=Place(parent=ROOT_INO, name=b"n"), size_bytes=0, mode=0o644, caller=USER, mtime_ns=0, ids=b""
+)
+
 Make = Callable[[Filesystem], object]
 
 MAKERS: dict[str, Make] = {
@@ -86,6 +92,7 @@ MAKERS: dict[str, Make] = {
     "restore": lambda fs: fs.snapshots.restore(b"s", b"", ROOT_INO, b"n"),
     "prepare": prepare,
     "apply mkdir": lambda fs: fs.apply.mkdir(Place(parent=ROOT_INO, name=b"n"), mode=0o755, caller=USER),
+    "new files": lambda fs: fs.new_files.make([NEW_FILE]),
     "apply symlink": lambda fs: fs.apply.symlink(Place(parent=ROOT_INO, name=b"n"), target=b"t", caller=USER),
 }
 
