@@ -115,7 +115,7 @@ def _as_is(url: str) -> Iterator[str]:
 
 
 def small() -> list[Result]:
-    """Push of 10,000 files of 1 KiB over the slow line; pull of them into an ordinary folder, near and far."""
+    """Push of 10,000 files of 1 KiB over the slow line; pull of them near, into folder and volume, and far."""
     count = int(os.environ.get("BENCH_SMALL_FILES", "10000"))
     push, near, far = (
         f"push {count:,} x 1 KiB, {LINE}",
@@ -124,7 +124,7 @@ def small() -> list[Result]:
     )
     rows = {
         (work, subject): Result(work=work, subject=subject, unit="s", values=[])
-        for work, subject in ((push, FOLDER), (near, FOLDER), (far, FOLDER), (push, PLAIN))
+        for work, subject in ((push, FOLDER), (near, FOLDER), (near, VOLUME), (far, FOLDER), (push, PLAIN))
     }
 
     def cycle(here: Devices, root: Path, row: Result) -> None:
@@ -140,6 +140,9 @@ def small() -> list[Result]:
             _many(root, count)
             cycle(here, root, rows[push, FOLDER])
             cycle(here, here.link("second", url), rows[near, FOLDER])
+            with blockfs(here.home) as volume:
+                here.run(BLOCKSYNC, "link", volume, url, "--token-file", here.home / "server" / "token")
+                cycle(here, volume, rows[near, VOLUME])
         with devices("far") as here, serve(here.home / "server", here.environment) as url, slowly(url) as there:
             root = here.link("first", url)
             _many(root, count)

@@ -43,7 +43,6 @@ from syncer.errors import (
     ForbiddenError,
     LocalChangedError,
     NotFoundError,
-    SyncerError,
 )
 from syncer.ports.blocks import Fetcher, VersionRef
 from syncer.ports.local import LocalRoot
@@ -168,18 +167,7 @@ class LocalWorker:
             plan was made for), ConflictOnRemoteError (the content that was to be fetched is gone) and others.
         """
         done: dict[int, list[BaseChange] | Exception] = {}
-        sources: dict[int, _Source] = {}
-
-        async def find(at: int) -> None:
-            action = actions[at]
-            assert isinstance(action, Create | Update)
-            try:
-                sources[at] = await self._source(action)
-            except OWN as error:
-                done[at] = error
-
-        files = [at for at, action in enumerate(actions) if isinstance(action, Create | Update) and action.content]
-        await for_each(iter(files), find, max(1, min(self.workers, len(files))))
+        sources = await self._find(actions, done)
         async with self._turn(actions):
             await self._stage_and_apply(actions, sources, done)
         return [done[at] for at in range(len(actions))]
@@ -296,13 +284,48 @@ class LocalWorker:
             new=isinstance(action, Create),
         )
 
-    async def _source(self, action: Create | Update) -> _Source:
+    async def _find(
+        self, actions: Sequence[Action], done: dict[int, list[BaseChange] | Exception]
+    ) -> dict[int, _Source]:
+        """Where the contents come from, by the actions' places; all objects are asked about at once."""
+        sources: dict[int, _Source] = {}
+        asks: dict[int, tuple[VersionRef, KnownList | None]] = {}
+        for at, action in enumerate(actions):
+            if isinstance(action, Create | Update) and action.content is not None:
+                try:
+                    version = self._object_with(action.nid, action.content)
+                    if version is not None:
+                        asks[at] = version, await self._older(action.nid, version.tag)
+                    else:
+                        sources[at] = await self._copied(action)
+                except OWN as error:
+                    done[at] = error
+        found: Sequence[BlockList | Exception] = []
+        try:
+            found = await self._remote.block_lists(list(asks.values())) if asks else []
+        except OWN as error:
+            found = [error] * len(asks)
+        for (at, (version, _)), blocks in zip(asks.items(), found, strict=True):
+            if isinstance(blocks, Exception):
+                done[at] = blocks
+            elif content_of(blocks) != version.content:  # it is that of the tag
+                content = f"content {version.content.object_hash.hex()[:12]}"
+                done[at] = ConflictOnRemoteError(version.path, content, "another one")
+            else:
+                sources[at] = _Source(nid=actions[at].nid, path=version.path, blocks=blocks, version=version)
+        return sources
+
+    def _object_with(self, nid: Nid, content: Content) -> VersionRef | None:
+        """The node's object, if that is what it has."""
+        there, tag = self._outcome.node(Side.REMOTE, nid), self._outcome.tag(Side.REMOTE, nid)
+        if there is None or there.content != content or not isinstance(tag, RemoteTag):
+            return None
+        return VersionRef(path=self._outcome.path(Side.REMOTE, nid), tag=tag, content=content)
+
+    async def _copied(self, action: Create | Update) -> _Source:
+        """The file of here that it is a copy of."""
         content = action.content
         assert content is not None
-        there = self._outcome.node(Side.REMOTE, action.nid)
-        tag = self._outcome.tag(Side.REMOTE, action.nid)
-        if there is not None and there.content == content and isinstance(tag, RemoteTag):
-            return await self._remote_source(action.nid, tag, content)
         if isinstance(action, Create) and action.copy_of is not None:
             stat = self._files.stat(action.copy_of)
             if stat is not None and stat.content == content:
@@ -325,16 +348,6 @@ class LocalWorker:
         tag_of_it = None if stat is None or stat.content != row.node.content else stat.tag
         blocks = await trio.to_thread.run_sync(self._local.list_of, row.node.content, tag_of_it)
         return None if blocks is None else KnownList(tag=row.remote, blocks=blocks)
-
-    async def _remote_source(self, nid: Nid, tag: RemoteTag, content: Content) -> _Source:
-        path = self._outcome.path(Side.REMOTE, nid)
-        version = VersionRef(path=path, tag=tag, content=content)
-        (blocks,) = await self._remote.block_lists([(version, await self._older(nid, tag))])
-        if isinstance(blocks, SyncerError):
-            raise blocks
-        if content_of(blocks) != content:  # it is that of the tag
-            raise ConflictOnRemoteError(path, f"content {content.object_hash.hex()[:12]}", "another one")
-        return _Source(nid=nid, path=path, blocks=blocks, version=version)
 
     async def _explained(self, source: _Source, error: Exception) -> Exception:
         """Why a content can't be had. An object that was cut is written anew."""

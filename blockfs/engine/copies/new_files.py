@@ -105,7 +105,8 @@ class NewFiles:
                         made.append(lacking[at])
                         continue
                     made.append(self._make(files[at], now_ns))
-                    touched.add(files[at].place.parent)
+                    if isinstance(made[-1], Applied):
+                        touched.add(files[at].place.parent)
             except NoSpaceError:
                 if not made:
                     raise
