@@ -7,7 +7,7 @@ is durable after the next commit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 import msgspec
@@ -49,8 +49,9 @@ class NewFile(msgspec.Struct, frozen=True, kw_only=True):
     ids: bytes
 
 
-Made: TypeAlias = Applied | Reason | FsError | list[BlockId]
-"""What became of a file: made; refused; impossible under that name; or the ids of its blocks that are not stored."""
+Made: TypeAlias = Applied | Reason | FsError | UsageError | list[BlockId]
+"""What became of a file: made; refused; impossible under that name; its last block is longer than it is; or the ids of
+its blocks that are not stored."""
 
 
 class NewFiles:
@@ -76,13 +77,15 @@ class NewFiles:
         try:
             blocks = self._stores.blocks
             missing = frozenset(blocks.missing([each for ids in singles for each in ids], hold))
-            # Ids don't fix a length. Bytes past the end would come to light when the file grows.
             stored = blocks.stored_lengths([ids[-1] if ids else ZERO_BLOCK for ids in singles])
-            for file, ids, length in zip(files, singles, stored, strict=True):
+            unfit: dict[int, UsageError | list[BlockId]] = {}
+            for at, (file, ids, length) in enumerate(zip(files, singles, stored, strict=True)):
+                # Ids don't fix a length. Bytes past the end would come to light when the file grows.
                 if length > block_length(max(0, len(ids) - 1), file.size_bytes, self._stores.block_size):
-                    raise UsageError("the last block has bytes past the end of the file; set it to one that hasn't")
-            lacking = [[each for each in dict.fromkeys(ids) if each in missing] for ids in singles] if missing else []
-            while len(made) < len(files) and self._make_some(files, lacking, made):
+                    unfit[at] = UsageError("the last block has bytes past the end of the file; name one that hasn't")
+                elif not missing.isdisjoint(ids):
+                    unfit[at] = [each for each in dict.fromkeys(ids) if each in missing]
+            while len(made) < len(files) and self._make_some(files, unfit, made):
                 pass
         finally:
             with self._stores.lock:
@@ -92,7 +95,9 @@ class NewFiles:
                     hold.release()
         return made
 
-    def _make_some(self, files: Sequence[NewFile], lacking: Sequence[list[BlockId]], made: list[Made]) -> bool:
+    def _make_some(
+        self, files: Sequence[NewFile], unfit: Mapping[int, UsageError | list[BlockId]], made: list[Made]
+    ) -> bool:
         """Make the next ones, in one hold of the lock; returns whether there was room for all of them."""
         inodes = self._namespace.inodes
         touched: set[int] = set()
@@ -101,10 +106,7 @@ class NewFiles:
             now_ns = inodes.now_ns()
             try:
                 for at in range(begin, min(begin + _LOCKED_FILES, len(files))):
-                    if lacking and lacking[at]:
-                        made.append(lacking[at])
-                        continue
-                    made.append(self._make(files[at], now_ns))
+                    made.append(unfit[at] if at in unfit else self._make(files[at], now_ns))
                     if isinstance(made[-1], Applied):
                         touched.add(files[at].place.parent)
             except NoSpaceError:

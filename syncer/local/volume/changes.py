@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Final, TypedDict
+from typing import Final, TypeAlias, TypedDict
 
 import msgspec
 from msgspec.structs import replace
@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import ID_SIZE
 from blockfs.control import protocol
-from blockfs.control.client import RequestError
 from blockfs.control.protocol import Expect
 from blockfs.xattrs import Carried
 from syncer.core.model import NO_META, Kind, LocalTag, Meta, RelPath
@@ -23,7 +22,7 @@ from syncer.errors import LocalChangedError, UnholdableError
 from syncer.local.safe_open import open_directory, parent_directory
 from syncer.local.verbs.trash import ITEM, ORIGIN, new_folder
 from syncer.local.volume.observer import OPEN, TRASH_FOLDER, Connection
-from syncer.ports.localvalues import Applied, BusyError, outcomes
+from syncer.ports.localvalues import OWN, Applied, BusyError, outcomes
 
 _DEFAULT_DIRECTORY_MODE: Final = 0o755
 REASONS: Final = {
@@ -43,6 +42,8 @@ _Change = (
     | protocol.ApplySetMeta
 )
 
+
+_Answer: TypeAlias = protocol.Applied | protocol.Refused | protocol.MissingBlocks | Exception
 
 VANISHED: Final = "blocks vanished from the volume while the file was assembled"
 
@@ -121,9 +122,16 @@ class VolumeChanges:
                 (parents[above],) = outcomes([file.path], self._parent_of)
         asked = [(file, parents[file.path.rpartition(b"/")[0]]) for file in files]
         wanted = [_new_file(file, parent) for file, parent in asked if isinstance(parent, int)]
-        answers = iter(self._connection.ask(self._connection.client.make_files, wanted, commit=False) if wanted else ())
-        self._uncommitted = True
+        answers = iter(self._answers(wanted) if wanted else ())
         return [parent if isinstance(parent, Exception) else _made(file, next(answers)) for file, parent in asked]
+
+    def _answers(self, wanted: Sequence[protocol.NewFile]) -> Sequence[_Answer]:
+        try:
+            answers = self._connection.ask(self._connection.client.make_files, wanted, commit=False)
+        except OWN as error:
+            return [error] * len(wanted)
+        self._uncommitted = True  # only now, as below
+        return answers
 
     def _parent_of(self, path: RelPath) -> int:
         with parent_directory(self._root, path) as (directory, _):
@@ -267,9 +275,7 @@ def _new_file(file: NewFile, parent: int) -> protocol.NewFile:
     )
 
 
-def _made(
-    file: NewFile, answer: protocol.Applied | protocol.Refused | protocol.MissingBlocks | RequestError
-) -> Applied | Exception:
+def _made(file: NewFile, answer: _Answer) -> Applied | Exception:
     match answer:
         case protocol.Applied():
             return Applied(tag=_own_tag(answer, file.blocks.size_bytes, file.mtime_ns))
