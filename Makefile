@@ -1,5 +1,5 @@
 # The README's two commands: `make demo` and `make test`. Thin: the work is in scripts/.
-export PREFIX DESTDIR HELPERDIR PYTHON EFFORT
+export PREFIX DESTDIR HELPERDIR PYTHON EXTRAS EFFORT
 .PHONY: demo test install uninstall bootstrap test-bootstrap lint coverage bench soak interop clean
 
 demo: bootstrap
@@ -9,7 +9,7 @@ demo: bootstrap
 test: test-bootstrap
 	@scripts/test
 
-# PREFIX=/usr/local DESTDIR= HELPERDIR=/usr/sbin PYTHON=/usr/bin/python3; docs/guide/install.md
+# PREFIX=/usr/local DESTDIR= HELPERDIR=/usr/sbin PYTHON=/usr/bin/python3 EXTRAS=; docs/guide/install.md
 install:
 	@scripts/install
 
@@ -19,19 +19,21 @@ uninstall:
 bootstrap:
 	@scripts/bootstrap
 
-# What the tests boot a guest with, look at man pages and units with, and lose frames with; the demo needs none of it.
+# Both front-ends, and what the tests boot a guest with, look at man pages and units with, and lose frames with; the demo
+# needs none of it, not even a compiler.
 test-bootstrap:
-	@scripts/bootstrap qemu-system-x86 qemu-utils busybox-static dosfstools git groff-base systemd nftables
+	@scripts/bootstrap --test qemu-system-x86 qemu-utils busybox-static dosfstools git groff-base systemd nftables
 	@scripts/guest-kernel
 
-lint: bootstrap
+lint:
+	@scripts/bootstrap --test
 	@scripts/lint
 
 coverage: test-bootstrap
 	@.venv/bin/python -m pytest -n 2 --dist loadfile -q --cov --cov-report=term
 
 bench:
-	@scripts/bootstrap fio rsync rclone restic unison nftables
+	@scripts/bootstrap --test fio rsync rclone restic unison nftables
 	@.venv/bin/pip install --quiet --constraint scripts/constraints.txt 'matplotlib>=3.9'
 	@.venv/bin/python -m benchmarks
 
@@ -41,7 +43,7 @@ soak: test-bootstrap
 
 # The clients of others against our server: kamaki 0.16 under Python 2.7, swift, rclone. Needs the package mirror and pip's index.
 interop:
-	@scripts/bootstrap rclone curl gpgv debian-archive-keyring
+	@scripts/bootstrap --test rclone curl gpgv debian-archive-keyring
 	@.venv/bin/python -m tests.interop
 
 clean:

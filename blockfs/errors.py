@@ -176,3 +176,7 @@ class WouldBlock(BlockfsError):  # noqa: N818 - a control-flow signal of the fas
 
 class MountError(BlockfsError):
     """The kernel or fusermount3 refused to mount or unmount."""
+
+
+class KernelTooOldError(MountError):
+    """This kernel lacks what blocksync's own front-end relies on."""

@@ -61,9 +61,11 @@ class _Figures(Collector):
         build.add_metric([*volume, stats.program_version], 1)
         yield build
         frontend = GaugeMetricFamily(
-            "blocksync_frontend_info", "1; what talks to the kernel.", labels=["volume", "frontend"]
+            "blocksync_frontend_info",
+            "1; what talks to the kernel, and where writes go.",
+            labels=["volume", "frontend", "mode"],
         )
-        frontend.add_metric([*volume, stats.frontend], 1)
+        frontend.add_metric([*volume, stats.frontend, stats.mode], 1)
         yield frontend
         for field, (name, text) in GAUGES.items():
             gauge = GaugeMetricFamily(name, text, labels=["volume"])

@@ -36,7 +36,7 @@ from blockfs.runtime.volumes import is_volume
 @click.option(
     "--frontend",
     type=click.Choice([each.value for each in Choice]),
-    help="What talks to the kernel: libfuse by pyfuse3, or our own protocol. auto: pyfuse3 if it is installed.",
+    help="What talks to the kernel: our own code, or libfuse by pyfuse3. auto: ours, unless the kernel is too old.",
     envvar="BLOCKSYNC_FRONTEND",
 )
 @click.option("-o", "options", default="", metavar="OPTIONS", help="Options as in fstab: ro,noexec,nodev,allow_other …")

@@ -10,7 +10,7 @@ import msgspec
 from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.protocol import StatsReply
 from blockfs.errors import UsageError
-from blockfs.runtime.output import json_line, shown, table
+from blockfs.runtime.output import json_line, shown, table, tell
 from blockfs.runtime.units import format_size
 
 
@@ -37,6 +37,8 @@ def command(path: bytes, as_json: bool, as_metrics: bool) -> None:
         json_line("stats", msgspec.structs.asdict(stats))
     else:
         table(_rows(stats))
+        if stats.mode_reason:
+            tell(f"{stats.mode}: {stats.mode_reason}")
 
 
 def _rows(stats: StatsReply) -> list[tuple[str, str]]:
@@ -48,4 +50,6 @@ def _rows(stats: StatsReply) -> list[tuple[str, str]]:
         ("blocks", str(stats.blocks)),
         ("staged", format_size(stats.staged_bytes)),
         ("dedup ratio", f"{stats.dedup_ratio:.2f}"),
+        ("front-end", stats.frontend or "?"),  # "?": its mount process is older than the figure
+        ("mode", stats.mode or "?"),
     ]

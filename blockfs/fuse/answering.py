@@ -26,6 +26,7 @@ from blockfs.service.counters import Counters
 
 BLOCKING_CALLS: Final = 16  # threads that may wait for disks
 BLOCKING_WRITES: Final = 12  # their own, lest held-back writers stop reads
+BLOCKING_LOOKS: Final = 8  # their own, because they wait for other requests: reads, writes, opens
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +55,8 @@ class Answering:
         self.refusal = refusal
         self._priority = filesystem.priority
         self._threads = trio.CapacityLimiter(BLOCKING_CALLS)
-        self._write_threads = trio.CapacityLimiter(BLOCKING_WRITES)
+        write_threads, look_threads = trio.CapacityLimiter(BLOCKING_WRITES), trio.CapacityLimiter(BLOCKING_LOOKS)
+        self._own_threads = {Repeat.WRITE: write_threads, Repeat.PAGES: look_threads}
 
     def owned(self, kind: str, answer: Callable[P, Awaitable[R]]) -> Callable[P, Awaitable[R]]:
         """A request handler that answers the same, is counted, and whose errors have an owner.
@@ -103,7 +105,7 @@ class Answering:
             with suppress(WouldBlock):
                 return inline()
         with self._priority.waiting() if repeat is Repeat.SYNC else nullcontext():
-            limiter = self._write_threads if repeat is Repeat.WRITE else self._threads
+            limiter = self._threads if repeat is None else self._own_threads.get(repeat, self._threads)
             return await trio.to_thread.run_sync(waiting, limiter=limiter)
 
 

@@ -88,7 +88,7 @@ class Calls:
         take_pages: Has the kernel hand over what it keeps of an inode that is open for writing, and waits for it.
             Called in a thread, without any lock, before `lseek` looks: with a writeback cache the kernel asks for data
             and holes without having written its pages, and holds the inode's lock (fuse_lseek). So it must not wait for
-            that lock, as close(2) does in some kernels (fuse_flush). None: the kernel keeps no pages.
+            that lock, nor for who does; FsError: it can't. None: the kernel keeps no pages.
     """
 
     def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
@@ -375,7 +375,8 @@ class Calls:
         """Find data or a hole: SEEK_DATA and SEEK_HOLE. Other ways to seek are the kernel's.
 
         Raises:
-            FsError: EINVAL: another `whence`. ENXIO: the offset is not in the file, or no data follow.
+            FsError: EINVAL: another `whence`, or the kernel keeps pages to itself. ENXIO: the offset is not in the
+                file, or no data follow.
         """
         ino = self._handles[fh].ino
         if whence not in {os.SEEK_DATA, os.SEEK_HOLE}:

@@ -24,6 +24,7 @@ class Repeat(Enum):
     LOOP = "in the loop, after others had their turn; as before"
     DISK = "with may_block, in a thread"
     WRITE = "with may_block, in a thread for writes: lest held-back writers stop reads"
+    PAGES = "with may_block, in a thread that waits for other requests: theirs must not be taken by it"
     SYNC = "with may_block, in a thread, and sealing gives way meanwhile (`blockfs.engine.priority`)"
 
 
@@ -64,7 +65,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request(call=Calls.listxattr, changes=False),
             Request(call=Calls.statfs, changes=False),
             Request(call=Calls.read, changes=False, repeat=Repeat.DISK, by_handle=True),
-            Request(call=Calls.lseek, changes=False, repeat=Repeat.DISK, by_handle=True),
+            Request(call=Calls.lseek, changes=False, repeat=Repeat.PAGES, by_handle=True),
             Request(call=Calls.opendir, changes=False),
             Request(call=Calls.readdir, changes=False, repeat=Repeat.LOOP),
             Request(call=Calls.releasedir, changes=False),

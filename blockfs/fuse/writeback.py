@@ -8,17 +8,20 @@ for writing has such pages: closing writes them back.
 from __future__ import annotations
 
 import os
+from itertools import islice
 from typing import Final
 
 from blockfs.engine.filesystem import Filesystem
 from blockfs.runtime.atomic import space_errors
-from blockfs.runtime.linux import write_back_all
+from blockfs.runtime.linux import open_cached, write_back_all
 from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
 from blockfs.service.maintenance import paths_of
 from blockfs.tree.schema import ROOT_INO
 
 _TRIES: Final = 4  # a name may go, and another come, between the look and the open
+_NAMES: Final = 4  # of a file, that are tried
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 log = Log()
 
@@ -56,36 +59,56 @@ def take_pages_below(filesystem: Filesystem, root: int) -> None:
         _take_pages_of(filesystem, root, ino)  # of one without a name: only who has it open will ever read it
 
 
-def take_pages_of(filesystem: Filesystem, mountpoint: bytes, ino: int) -> bool:
-    """As `take_pages`, for one file; whether it was found by a name, and could be opened."""
+def take_pages_of_locked(filesystem: Filesystem, mountpoint: bytes, ino: int) -> bool:
+    """As `take_pages`, for one file whose inode the kernel keeps locked until this returns (fuse_lseek).
+
+    So nothing is waited for that may itself wait for that lock. Directories may: link(2), rename(2) and unlink(2) lock
+    them first, then the inode, and looking up a name needs the directory. close(2) does in older kernels: there this
+    must not be called (`Agreed.writes_unlocked`).
+
+    Returns:
+        Whether the file could be opened by a name that the kernel knows.
+    """
     root = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        return os.fstat(root).st_ino == ROOT_INO and _take_pages_of(filesystem, root, ino)
+        if os.fstat(root).st_ino != ROOT_INO:
+            return False
+        with filesystem.lock:
+            names = list(islice(paths_of(filesystem.tree, ino), _NAMES))
+        for path in names:
+            try:
+                descriptor = open_cached(path, _FLAGS, root)
+            except OSError:
+                continue
+            if _written_back(descriptor, path, ino):
+                return True
+        return False
     finally:
         os.close(root)
 
 
-def _take_pages_of(filesystem: Filesystem, root: int, ino: int) -> bool:
+def _take_pages_of(filesystem: Filesystem, root: int, ino: int) -> None:
     for _ in range(_TRIES):
         with filesystem.lock:
             path = next(paths_of(filesystem.tree, ino), None)
-        if path is None:
-            return False
-        taken = _taken(root, path, ino)
-        if taken is not False:
-            return bool(taken)
-    return False
+        if path is None or _taken(root, path, ino):
+            return
 
 
-def _taken(root: int, path: bytes, ino: int) -> bool | None:
-    """Take the pages of one file. False: its path leads to another one by now; None: it can't be opened."""
+def _taken(root: int, path: bytes, ino: int) -> bool:
+    """Take the pages of one file, if it can be opened. False: its path leads to another one by now."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=root)
+        descriptor = os.open(path, _FLAGS, dir_fd=root)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:  # another user's, of a mount that is not root's
         log.warning("mount.pages_not_taken", path=path, reason=str(error))
-        return None
+        return True
+    return _written_back(descriptor, path, ino)
+
+
+def _written_back(descriptor: int, path: bytes, ino: int) -> bool:
+    """Write the pages of an open file, if it is that one, and close it."""
     try:
         if os.fstat(descriptor).st_ino != ino:
             return False

@@ -11,11 +11,14 @@ from collections.abc import Callable
 from typing import Protocol
 
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import MountError
+from blockfs.errors import KernelTooOldError, MountError
 from blockfs.fuse.answering import Limit
 from blockfs.mount.choice import Choice
+from blockfs.runtime.logs import Log
 from blockfs.service.conversation import Kernel
 from blockfs.service.counters import Counters
+
+log = Log()
 
 
 class Frontend(Kernel, Protocol):
@@ -51,15 +54,16 @@ class Frontend(Kernel, Protocol):
         """Have the kernel drop its pages of a file. It writes those first that were changed: through this mount."""
 
 
-def loaded(choice: Choice) -> Callable[[Filesystem, Counters], Frontend]:
-    """The chosen front-end.
+Load = Callable[[Filesystem, Counters], Frontend]
+
+
+def loaded(choice: Choice) -> Load:
+    """The front-end to begin with.
 
     Raises:
         MountError: It is not installed.
     """
-    if choice is Choice.AUTO:
-        choice = Choice.PYFUSE3 if importlib.util.find_spec("pyfuse3") is not None else Choice.KERNEL
-    if choice is Choice.KERNEL:
+    if choice is not Choice.PYFUSE3:
         from blockfs.fuse.kernel.frontend import KernelFrontend  # noqa: PLC0415 - see the module
 
         return KernelFrontend
@@ -67,7 +71,20 @@ def loaded(choice: Choice) -> Callable[[Filesystem, Counters], Frontend]:
         from blockfs.fuse.pyfuse3_frontend import Pyfuse3Frontend  # noqa: PLC0415 - see the module
     except ModuleNotFoundError as error:
         raise MountError(
-            f"{error.name} is not installed: install blocksync with its `fuse` extra (needs libfuse3-dev, a compiler), "
-            "or mount with --frontend kernel"
+            f"{error.name} is not installed, which --frontend pyfuse3 needs: install blocksync with its extra `fuse` "
+            "(`make install EXTRAS=fuse`; it needs libfuse3-dev, pkg-config and a compiler), or mount with "
+            "--frontend kernel, which needs none of it"
         ) from None
     return Pyfuse3Frontend
+
+
+def after_refusal(choice: Choice, refusal: KernelTooOldError) -> Load:
+    """The front-end to go on with, because the kernel is too old for our own one.
+
+    Raises:
+        KernelTooOldError: There is none.
+    """
+    if choice is not Choice.AUTO or importlib.util.find_spec("pyfuse3") is None:
+        raise refusal
+    log.warning("mount.kernel_too_old", reason=str(refusal))
+    return loaded(Choice.PYFUSE3)

@@ -28,14 +28,14 @@ from blockfs.control.server import ControlServer
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.fatal import Fatal
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import LockedError, MountError
+from blockfs.errors import KernelTooOldError, LockedError, MountError
 from blockfs.exitcodes import ExitCode
 from blockfs.fuse.forgetting import Forgetter
 from blockfs.fuse.writeback import take_pages_below
 from blockfs.mount import frontends, mountpoints
 from blockfs.mount.choice import Choice
 from blockfs.mount.connection_limits import ConnectionLimits
-from blockfs.mount.frontends import Frontend
+from blockfs.mount.frontends import Frontend, Load
 from blockfs.runtime.linux import syncfs_descriptor
 from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import mounts_of_volume
@@ -124,7 +124,7 @@ def _deadline(fatal: Fatal) -> Iterator[None]:
 def _serve_mounted(
     options: MountOptions,
     manager: ServiceManager,
-    load: Callable[[Filesystem, Counters], Frontend],
+    load: Load,
     filesystem: Filesystem,
     noted: list[int],
     ready: Callable[[], None],
@@ -138,8 +138,7 @@ def _serve_mounted(
 
     mountpoints.take(options.mountpoint)
     counters = Counters()
-    frontend = load(filesystem, counters)
-    frontend.mount(options.volume, options.mountpoint, flags=options.fuse_flags)
+    frontend = _mounted(options, load, filesystem, counters)
     limits = ConnectionLimits(options.mountpoint)
 
     def cut_off() -> None:
@@ -171,6 +170,17 @@ def _serve_mounted(
         parts.callback(end.announce)
         log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())
         trio.run(_run_loop, frontend, limits, end, noted, serving)
+
+
+def _mounted(options: MountOptions, load: Load, filesystem: Filesystem, counters: Counters) -> Frontend:
+    """Mount by this front-end, or by the other one if `auto` asked for what this kernel can do."""
+    frontend = load(filesystem, counters)
+    try:
+        frontend.mount(options.volume, options.mountpoint, flags=options.fuse_flags)
+    except KernelTooOldError as error:
+        frontend = frontends.after_refusal(options.frontend, error)(filesystem, counters)
+        frontend.mount(options.volume, options.mountpoint, flags=options.fuse_flags)
+    return frontend
 
 
 def _opened(options: MountOptions) -> Filesystem:

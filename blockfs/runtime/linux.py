@@ -6,6 +6,7 @@ import ctypes
 import errno
 import os
 import signal
+import struct
 from typing import Final
 
 from blockfs.runtime.atomic import space_errors
@@ -18,7 +19,10 @@ MNT_DETACH: Final = 2  # take the mount out of the tree now, end it when the las
 _FSOPEN: Final = 430
 _FSCONFIG: Final = 431
 _FSMOUNT: Final = 432
+_OPENAT2: Final = 437
 _CLOEXEC: Final = 1
+_RESOLVE_CACHED: Final = 0x20  # linux/openat2.h
+_OPEN_HOW: Final = struct.Struct("=QQQ")  # flags, mode, resolve
 _CONFIG_CREATE: Final = 6
 
 _SYNC_FILE_RANGE_WAIT_BEFORE: Final = 1  # linux/fs.h
@@ -129,6 +133,25 @@ def write_back_all(descriptor: int) -> None:
     flags = _SYNC_FILE_RANGE_WAIT_BEFORE | _SYNC_FILE_RANGE_WRITE | _SYNC_FILE_RANGE_WAIT_AFTER
     if _libc.sync_file_range(descriptor, 0, 0, flags) != 0:
         raise _last_error(b"sync_file_range")
+
+
+def open_cached(path: bytes, flags: int, root: int) -> int:
+    """Open a file if the kernel has all of its path in memory: no directory is looked into, and none is locked.
+
+    Args:
+        path: Relative to `root`.
+        flags: Of open(2), without those that make something.
+        root: Descriptor of a directory.
+
+    Raises:
+        BlockingIOError: The kernel would have to ask a filesystem for a name.
+        OSError: It can't be opened otherwise; ENOSYS, EINVAL: Linux before 5.12.
+    """
+    how = ctypes.create_string_buffer(_OPEN_HOW.pack(flags, 0, _RESOLVE_CACHED), _OPEN_HOW.size)
+    descriptor = int(_libc.syscall(_OPENAT2, root, ctypes.c_char_p(path), how, ctypes.c_size_t(_OPEN_HOW.size)))
+    if descriptor < 0:
+        raise _last_error(path)
+    return descriptor
 
 
 def umount2(mountpoint: bytes, flags: int = 0) -> None:

@@ -50,8 +50,46 @@ def installed_files(destination: Path) -> set[str]:
 @pytest.fixture(scope="module")
 def destination(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("destination")
-    make("install", path)
+    make("install", path, PATH=f"{without_compilers(tmp_path_factory)}:{os.environ['PATH']}")
     return path
+
+
+COMPILERS = ("gcc", "cc", "c99", "x86_64-linux-gnu-gcc", "clang", "pkg-config", "pkgconf")
+
+
+def without_compilers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for PATH: who calls a compiler, or asks for libfuse, fails."""
+    path = tmp_path_factory.mktemp("bin")
+    for name in COMPILERS:
+        (path / name).symlink_to("/bin/false")
+    return path
+
+
+def test_pyfuse3_is_an_extra_and_who_asks_for_it_is_told_how_to_get_it(destination: Path) -> None:
+    assert not list((destination / "usr/local/lib/blocksync").rglob("*pyfuse3*.so"))
+    said = passed(
+        """
+        blocksync init /mnt/v
+        refused blocksync mount /mnt/v /mnt/m --frontend pyfuse3 2>&1
+        blocksync mount /mnt/v /mnt/m
+        blocksync stats /mnt/m --json
+        blocksync umount /mnt/m
+        blocksync doctor 2>&1 | grep FUSE
+        """,
+        INSTALLED=str(destination),
+    )
+    assert "pyfuse3 is not installed, which --frontend pyfuse3 needs" in said
+    assert "make install EXTRAS=fuse" in said
+    assert '"frontend":"kernel"' in said
+    assert "volumes can be mounted" in said
+
+
+def test_another_extra_is_refused_by_name(destination: Path) -> None:
+    done = subprocess.run(
+        [PROJECT / "scripts/install"], env={**os.environ, "EXTRAS": "fuze"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == "install: EXTRAS=fuze: the only extra is `fuse`\n"
 
 
 def test_everything_has_its_place_and_nothing_knows_where_it_was_built(destination: Path) -> None:

@@ -114,6 +114,26 @@ def test_seek_finds_data_of_a_file_without_a_name(place: Path, flags: int) -> No
         os.close(fd)
 
 
+@pytest.mark.parametrize("opened", ["file", "folder/file"])
+def test_seek_looks_up_no_names(mounted: Mounted, opened: str) -> None:
+    """The file's inode is locked meanwhile, and a lookup of its other name would wait for a directory: for link(2)."""
+    path = mounted.path / "file"
+    (mounted.path / "folder").mkdir()
+    path.touch()
+    os.truncate(path, 4 * MIB)
+    os.link(path, mounted.path / "folder/file")
+    mounted.umount()
+    mounted.remount()
+    with (mounted.path / opened).open("r+b") as file:
+        before = requests(mounted)
+        os.pwrite(file.fileno(), b"new", 2 * MIB)
+        [(start, end)] = pieces(file.fileno())
+        assert start <= 2 * MIB < end
+        after = requests(mounted)
+        assert after["lseek"] > before.get("lseek", 0)
+        assert after["lookup"] == before["lookup"]
+
+
 def test_seek_skips_the_holes_of_sealed_files(source: Path, shared_mount: Mounted) -> None:
     shared_mount.run("flush", shared_mount.path)
     with source.open("rb") as file:

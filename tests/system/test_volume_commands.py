@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ STATS_KEYS = {
     *("type", "version", "files", "logical_bytes", "unique_bytes", "stored_bytes"),
     *("blocks", "staged_bytes", "dedup_ratio", "program_version", "read_only", "uptime_seconds", "open_files"),
     *("requests", "request_seconds", "errors", "commits", "sealed_files"),
-    *("gc_runs", "gc_removed_blocks", "gc_freed_bytes", "frontend"),
+    *("gc_runs", "gc_removed_blocks", "gc_freed_bytes", "frontend", "mode", "mode_reason"),
 }
 
 
@@ -60,6 +61,9 @@ def test_stats_add_up(mounted: Mounted) -> None:
     text = mounted.run("stats", mounted.volume).stdout
     assert "5 MiB" in text
     assert "dedup ratio" in text
+    assert re.search(
+        rf"front-end +{found['frontend']} *\nmode +writeback *\nwriteback: {found['mode_reason']}\n$", text
+    )
 
 
 def test_a_mount_counts_what_it_does(mounted: Mounted) -> None:

@@ -79,10 +79,15 @@ class AttributeChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Caller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who makes a file: what the kernel says about the calling process."""
+    """Who makes a file: what the kernel says about the calling process.
+
+    Attributes:
+        umask: Permissions that what it makes does not get, unless a default ACL says which it gets.
+    """
 
     uid: int
     gid: int
+    umask: int = 0
 
 
 SUPERUSER: Final = Caller(uid=0, gid=0)

@@ -190,7 +190,7 @@ class Namespace:
             directory = self.new_names.take(parent, name)
             device = rdev if kind in {Kind.CHARACTER, Kind.BLOCK} else 0
             inode = replace(self._new_inode(directory, kind, mode, caller), rdev=device)
-            return self._add(directory, name, inode)
+            return self._add(directory, name, inode, umask=caller.umask)
 
     def tmpfile(self, parent: int, *, mode: int, caller: Caller, may_get_name: bool) -> Attributes:
         """Make an empty regular file without a name: O_TMPFILE. It goes with its last reference, unless `link`ed.
@@ -208,7 +208,7 @@ class Namespace:
             directory = self.inodes.writable_directory(parent)
             self.new_names.ask()
             inode = replace(self._new_inode(directory, Kind.FILE, mode, caller), nlink=0)
-            inode = xattrs.inherit_acl(self.inodes, directory, inode)
+            inode = xattrs.inherit_acl(self.inodes, directory, inode, caller.umask)
             return self.inodes.attributes(self.inodes.add_nameless(inode, may_get_name=may_get_name))
 
     def mkdir(self, parent: int, name: bytes, *, mode: int, caller: Caller) -> Attributes:
@@ -223,7 +223,7 @@ class Namespace:
                 raise FsError(errno.EMLINK, f"directory {parent}")
             inherited = directory.mode & S_ISGID
             inode = self._new_inode(directory, Kind.DIRECTORY, mode | inherited, caller)
-            return self._add(directory, name, replace(inode, nlink=2), links=1)
+            return self._add(directory, name, replace(inode, nlink=2), links=1, umask=caller.umask)
 
     def symlink(self, parent: int, name: bytes, *, target: bytes, caller: Caller) -> Attributes:
         """Make a symlink. The target is any bytes but NUL; it is not looked at.
@@ -282,8 +282,8 @@ class Namespace:
             btime_ns=now_ns,
         )
 
-    def _add(self, directory: Inode, name: bytes, inode: Inode, *, links: int = 0) -> Attributes:
-        inode = xattrs.inherit_acl(self.inodes, directory, inode)
+    def _add(self, directory: Inode, name: bytes, inode: Inode, *, links: int = 0, umask: int = 0) -> Attributes:
+        inode = xattrs.inherit_acl(self.inodes, directory, inode, umask)
         stored = self._tree.put_inode(inode, content_changed=True)
         self._tree.link(directory.ino, name, inode.ino)
         self.inodes.touch_directory(directory, inode.btime_ns, links=links)

@@ -108,15 +108,17 @@ def follow_chmod(inodes: Inodes, inode: Inode) -> None:
         inodes.tree.set_xattr(inode.ino, ACCESS, Acl.decode(value).with_mode(inode.mode).encode())
 
 
-def inherit_acl(inodes: Inodes, directory: Inode, inode: Inode) -> Inode:
-    """Give a new inode what its directory's default ACL says, if it has one.
+def inherit_acl(inodes: Inodes, directory: Inode, inode: Inode, umask: int) -> Inode:
+    """Give a new inode what its directory's default ACL says; without one the umask counts, as acl(5) has it.
 
     Returns:
-        The inode, its mode cut to what the list grants.
+        The inode, its mode cut to what is granted.
     """
-    value = None if inode.kind is Kind.SYMLINK else inodes.tree.xattr(directory.ino, DEFAULT)
-    if value is None:
+    if inode.kind is Kind.SYMLINK:
         return inode
+    value = inodes.tree.xattr(directory.ino, DEFAULT)
+    if value is None:
+        return replace(inode, mode=inode.mode & ~umask) if inode.mode & umask else inode
     acl = Acl.decode(value).inherited(inode.mode)
     _store_access_acl(inodes, inode.ino, acl)
     if inode.kind is Kind.DIRECTORY:

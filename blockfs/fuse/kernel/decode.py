@@ -55,6 +55,10 @@ class Header(msgspec.Struct, frozen=True):
         """Who asks."""
         return Caller(uid=self.uid, gid=self.gid)
 
+    def maker(self, umask: int) -> Caller:
+        """Who asks for a new inode."""
+        return Caller(uid=self.uid, gid=self.gid, umask=umask)
+
 
 class Init(msgspec.Struct, frozen=True, kw_only=True):
     """The first request: what the kernel can do."""
@@ -78,6 +82,7 @@ class Make(msgspec.Struct, frozen=True, kw_only=True):
 
     name: bytes
     mode: int
+    umask: int
     rdev: int = 0
     flags: int = 0
 
@@ -268,22 +273,22 @@ def symlink(body: memoryview) -> Symlink:
 @_checked
 def mknod(body: memoryview) -> Make:
     """MKNOD."""
-    mode, rdev, _, _ = wire.MKNOD_IN.unpack_from(body)
-    return Make(name=name(body[wire.MKNOD_IN.size :]), mode=mode, rdev=rdev)
+    mode, rdev, umask, _ = wire.MKNOD_IN.unpack_from(body)
+    return Make(name=name(body[wire.MKNOD_IN.size :]), mode=mode, umask=umask, rdev=rdev)
 
 
 @_checked
 def mkdir(body: memoryview) -> Make:
     """MKDIR."""
-    mode, _ = wire.MKDIR_IN.unpack_from(body)
-    return Make(name=name(body[wire.MKDIR_IN.size :]), mode=mode)
+    mode, umask = wire.MKDIR_IN.unpack_from(body)
+    return Make(name=name(body[wire.MKDIR_IN.size :]), mode=mode, umask=umask)
 
 
 @_checked
 def create(body: memoryview) -> Make:
     """CREATE and TMPFILE."""
-    flags, mode, _, _ = wire.CREATE_IN.unpack_from(body)
-    return Make(name=name(body[wire.CREATE_IN.size :]), mode=mode, flags=flags)
+    flags, mode, umask, _ = wire.CREATE_IN.unpack_from(body)
+    return Make(name=name(body[wire.CREATE_IN.size :]), mode=mode, umask=umask, flags=flags)
 
 
 @_checked

@@ -14,7 +14,7 @@ from typing import Final
 import trio
 
 from blockfs.engine.filesystem import Filesystem
-from blockfs.errors import MountError
+from blockfs.errors import FsError, MountError
 from blockfs.fuse.answering import Answering, Limit, keep_dirty_low
 from blockfs.fuse.calls import Calls
 from blockfs.fuse.kernel import encode
@@ -22,7 +22,7 @@ from blockfs.fuse.kernel.channel import Channel
 from blockfs.fuse.kernel.mounting import greeted, mounted, undo
 from blockfs.fuse.kernel.serving import Refused, Serving
 from blockfs.fuse.kernel.translation import Translation
-from blockfs.fuse.writeback import take_pages, take_pages_of
+from blockfs.fuse.writeback import take_pages, take_pages_of_locked
 from blockfs.service.counters import Counters
 
 
@@ -42,6 +42,7 @@ class KernelFrontend:
         self._calls.take_pages = self._take_pages_of
         self._channel: Channel | None = None
         self._serving: Serving | None = None
+        self._writes_unlocked = False
         self._token: trio.lowlevel.TrioToken | None = None
         self._reading = trio.CancelScope()
         self._mountpoint = b""
@@ -68,8 +69,9 @@ class KernelFrontend:
             undo(mountpoint)
             raise
         self._channel = channel
+        self._writes_unlocked = agreed.writes_unlocked
         translation = Translation(self._calls, tells_privileges=agreed.tells_privileges)
-        self._serving = Serving(channel, translation.rows, self._answering)
+        self._serving = Serving(channel, translation.rows, self._answering, agreed.nothing_to_do)
 
     async def serve(self) -> None:
         """Answer requests until the kernel has unmounted or `terminate` is called."""
@@ -119,9 +121,16 @@ class KernelFrontend:
         take_pages(self._filesystem, self._mountpoint)
 
     def _take_pages_of(self, ino: int) -> None:
-        """Wait until all that was written to one file has come in. From a thread without the engine's lock."""
-        if not take_pages_of(self._filesystem, self._mountpoint, ino):
-            self.forget_pages(ino)  # it has no name, and what is dropped is written first
+        """Wait until all that was written to one file has come in. From a thread without the engine's lock.
+
+        Raises:
+            FsError: EINVAL, with which programs take a file for one piece of data: the kernel does not hand its pages
+                over while it keeps the inode locked.
+        """
+        if not self._writes_unlocked:
+            raise FsError(errno.EINVAL, "a search for data while the file is open for writing, on this kernel")
+        if not take_pages_of_locked(self._filesystem, self._mountpoint, ino):
+            self.forget_pages(ino)  # what is dropped is written first
 
     def forget_attributes(self, ino: int) -> None:
         """Tell the kernel that an inode's attributes have changed. From a thread without the engine's lock."""

@@ -10,13 +10,19 @@ from typing import Final
 
 import msgspec
 
-from blockfs.errors import MountError
+from blockfs.errors import KernelTooOldError
 from blockfs.fuse.fairness import CONGESTION_THRESHOLD, MAX_BACKGROUND
 from blockfs.fuse.kernel import wire
 from blockfs.fuse.kernel.decode import Init
-from blockfs.fuse.kernel.wire import InitFlag
+from blockfs.fuse.kernel.wire import InitFlag, Opcode
 
 OLDEST_MINOR: Final = 31
+_WRITES_AT_CLOSE_MINOR: Final = 32
+"""Linux 5.10. Since 5.8 close(2) writes a file's pages also if FLUSH is not supported."""
+
+_UNLOCKED_WRITES_MINOR: Final = 45
+"""Linux 6.18. Since 6.16 writing a file's pages is over when they are written, and close(2) locks no inode; before, the
+kernel wrote copies of pages, and waited for these with the inode locked (fuse_sync_writes). 6.18 is what was tried."""
 
 REQUIRED: Final = (
     InitFlag.ATOMIC_O_TRUNC  # Calls.open truncates
@@ -24,6 +30,7 @@ REQUIRED: Final = (
     | InitFlag.WRITEBACK_CACHE  # Calls.write sets no times: the kernel does
     | InitFlag.POSIX_ACL  # the kernel asks for ACLs and enforces them
     | InitFlag.EXPORT_SUPPORT  # Calls.lookup finds "." and "..": open_by_handle_at(2), NFS
+    | InitFlag.DONT_MASK  # the umask counts only where there is no default ACL: Namespace knows
     | InitFlag.BIG_WRITES
     | InitFlag.MAX_PAGES
 )
@@ -55,6 +62,16 @@ class Agreed(msgspec.Struct, frozen=True, kw_only=True):
         """Writes, truncations and opens say whether privileges must go; the kernel no longer sees to it."""
         return InitFlag.HANDLE_KILLPRIV_V2 in self.flags
 
+    @property
+    def writes_unlocked(self) -> bool:
+        """Pages of a file can be had, and waited for, while its inode is locked."""
+        return self.minor >= _UNLOCKED_WRITES_MINOR
+
+    @property
+    def nothing_to_do(self) -> frozenset[int]:
+        """Kinds of requests that are done as soon as they are here."""
+        return frozenset({Opcode.DESTROY} if self.minor >= _WRITES_AT_CLOSE_MINOR else {Opcode.DESTROY, Opcode.FLUSH})
+
 
 def negotiate(asked: Init, kernel: str) -> Agreed | None:
     """Answer INIT; None: the kernel must ask again, for our major version (`other_major`).
@@ -64,12 +81,12 @@ def negotiate(asked: Init, kernel: str) -> Agreed | None:
         kernel: Its release, to be told.
 
     Raises:
-        MountError: It is too old.
+        KernelTooOldError: It is.
     """
     if asked.major > wire.MAJOR:
         return None
     if asked.major < wire.MAJOR or asked.minor < OLDEST_MINOR or asked.flags & REQUIRED != REQUIRED:
-        raise MountError(
+        raise KernelTooOldError(
             f"this kernel ({kernel}, FUSE {asked.major}.{asked.minor}) is too old for blocksync's own front-end, which "
             f"needs FUSE {wire.MAJOR}.{OLDEST_MINOR} (Linux 5.4): mount with --frontend pyfuse3"
         )

@@ -69,12 +69,20 @@ class Serving:
         connection: To the kernel.
         rows: By opcode; what is missing is not supported.
         answering: Owns requests; its refusals are `Refused`.
+        nothing_to_do: Opcodes of requests that are done as soon as they are here.
     """
 
-    def __init__(self, connection: Connection, rows: Mapping[int, Row], answering: Answering) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        rows: Mapping[int, Row],
+        answering: Answering,
+        nothing_to_do: frozenset[int] = frozenset({Opcode.DESTROY}),
+    ) -> None:
         self._connection = connection
         self._rows = rows
         self._answering = answering
+        self._nothing_to_do = nothing_to_do
         self._room = trio.Semaphore(MAX_WAITING)
 
     async def run(self, nursery: trio.Nursery) -> None:
@@ -134,7 +142,7 @@ class Serving:
         INTERRUPT is among what is not supported, and then the kernel stops sending it: no program expects EINTR of a
         disk, so whoever gets a signal has its answer when that is there, as on the host's filesystem.
         """
-        if header.opcode == Opcode.DESTROY:
+        if header.opcode in self._nothing_to_do:
             self._connection.answer(header.unique, b"")
         else:
             self._refuse(header, errno.ENOSYS)

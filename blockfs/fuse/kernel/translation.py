@@ -116,12 +116,14 @@ class Translation:
 
     def _mknod(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.mknod(body)
-        made = self._calls.mknod(header.node, asked.name, asked.mode, asked.rdev, header.caller, may_block=may_block)
+        caller = header.maker(asked.umask)
+        made = self._calls.mknod(header.node, asked.name, asked.mode, asked.rdev, caller, may_block=may_block)
         return encode.entry(made)
 
     def _mkdir(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.mkdir(body)
-        return encode.entry(self._calls.mkdir(header.node, asked.name, asked.mode, header.caller, may_block=may_block))
+        caller = header.maker(asked.umask)
+        return encode.entry(self._calls.mkdir(header.node, asked.name, asked.mode, caller, may_block=may_block))
 
     def _unlink(self, header: Header, body: memoryview, _may_block: bool) -> bytes:
         self._calls.unlink(header.node, decode.name(body))
@@ -199,12 +201,13 @@ class Translation:
     def _create(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.create(body)
         to = header.node, asked.name, asked.mode, asked.flags
-        fh, made = self._calls.create(*to, header.caller, may_block=may_block)
+        fh, made = self._calls.create(*to, header.maker(asked.umask), may_block=may_block)
         return encode.entry(made) + encode.opened(fh)
 
     def _tmpfile(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.create(body)  # its name is the kernel's own, of no use to anybody
-        fh, made = self._calls.tmpfile(header.node, asked.mode, asked.flags, header.caller, may_block=may_block)
+        caller = header.maker(asked.umask)
+        fh, made = self._calls.tmpfile(header.node, asked.mode, asked.flags, caller, may_block=may_block)
         return encode.entry(made) + encode.opened(fh)
 
     def _read(self, _header: Header, body: memoryview, may_block: bool) -> bytes:

@@ -45,6 +45,7 @@ class Opcode(IntEnum):
     GETXATTR = 22
     LISTXATTR = 23
     REMOVEXATTR = 24
+    FLUSH = 25
     INIT = 26
     OPENDIR = 27
     RELEASEDIR = 29
@@ -78,6 +79,7 @@ class InitFlag(IntFlag):
     ATOMIC_O_TRUNC = 1 << 3
     EXPORT_SUPPORT = 1 << 4
     BIG_WRITES = 1 << 5
+    DONT_MASK = 1 << 6
     DO_READDIRPLUS = 1 << 13
     ASYNC_DIO = 1 << 15
     WRITEBACK_CACHE = 1 << 16
@@ -149,7 +151,7 @@ SETATTR_IN: Final = Struct("=I4xQQQqqqIIII4xII4x")
 """`SetattrField`s, handle, size, lock owner, atime, mtime, ctime, their nanoseconds, mode, uid, gid."""
 
 MKNOD_IN: Final = Struct("=IIII")
-"""mode, rdev, umask, padding; the name follows. The kernel has applied the umask."""
+"""mode, rdev, umask, padding; the name follows. The kernel has not applied the umask (DONT_MASK)."""
 
 MKDIR_IN: Final = Struct("=II")
 """mode, umask; the name follows."""

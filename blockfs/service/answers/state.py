@@ -5,12 +5,16 @@ from __future__ import annotations
 import errno
 import importlib.metadata
 import os
+from typing import Final
 
 from blockfs.control.protocol import CursorMsg, Reply, Stats, StatsReply, Status, StatusReply
 from blockfs.control.waiting import Wait, WaitReply
 from blockfs.service.conversation import Conversation
 from blockfs.service.figures import figures_of
 from blockfs.service.maintenance import stored_bytes
+
+_MODE: Final = "writeback"
+_MODE_REASON: Final = "writes go through the mount process into staging, which is all that this release can do"
 
 
 def status(session: Conversation, _request: Status) -> Reply:
@@ -59,6 +63,8 @@ def stats(session: Conversation, _request: Stats) -> Reply:
         gc_removed_blocks=counters.gc_removed_blocks,
         gc_freed_bytes=counters.gc_freed_bytes,
         frontend=session.mount.kernel.name,
+        mode=_MODE,
+        mode_reason=_MODE_REASON,
     )
 
 

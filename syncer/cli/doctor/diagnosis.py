@@ -68,20 +68,22 @@ def fuse(*, device: bool, library: bool, helper: bool, root: bool, release: str)
 
     Args:
         device: /dev/fuse can be opened.
-        library: pyfuse3 is there; a kernel from `_OWN_FRONTEND` on needs none.
+        library: pyfuse3 is there; only a kernel before `_OWN_FRONTEND` needs it.
         helper: fusermount3 is there.
         root: Who asks is root, and needs none.
         release: Linux's.
     """
     lacking = []
+    own = _numbers(release) >= _OWN_FRONTEND
     if not device:
         lacking.append("/dev/fuse can't be opened (modprobe fuse; in a container: pass the device)")
-    if not library and _numbers(release) < _OWN_FRONTEND:
-        lacking.append("pyfuse3 is not installed (pip install 'blocksync[fuse]'), which a kernel before 5.4 needs")
+    if not library and not own:
+        lacking.append("pyfuse3 is not installed (`make install EXTRAS=fuse`), which a kernel before 5.4 needs")
     if not helper and not root:
         lacking.append("fusermount3 is not in PATH (Debian: fuse3)")
     if not lacking:
-        return Check(subject="FUSE", level=Level.OK, text="volumes can be mounted")
+        text = f"volumes can be mounted, by the front-end {'kernel' if own else 'pyfuse3'}"
+        return Check(subject="FUSE", level=Level.OK, text=text)
     return Check(subject="FUSE", level=Level.WARN, text="volumes can't be mounted; folders can be synced",
                  remedy="; ".join(lacking))  # fmt: skip
 

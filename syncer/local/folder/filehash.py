@@ -136,13 +136,16 @@ def _data_runs(descriptor: int, part: tuple[int, int], block_size: int) -> Itera
     while at < last:
         try:
             data = os.lseek(descriptor, at, os.SEEK_DATA)
+            hole = os.lseek(descriptor, data, os.SEEK_HOLE) if data < last else last
         except OSError as error:
             if error.errno == errno.ENXIO:  # nothing but a hole from here on
+                return
+            if error.errno == errno.EINVAL:  # its filesystem does not tell now
+                yield at, last
                 return
             raise
         if data >= last:
             return
-        hole = os.lseek(descriptor, data, os.SEEK_HOLE)
         start = max(at, data // block_size * block_size)
         end = min(last, block_count(hole, block_size) * block_size)
         if start < end:

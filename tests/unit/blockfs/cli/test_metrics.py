@@ -32,8 +32,10 @@ STATS = StatsReply(
     gc_removed_blocks=6,
     gc_freed_bytes=65536,
     frontend="kernel",
+    mode="writeback",
+    mode_reason="as told",
 )
-OWN_SAMPLES = {"program_version", "frontend", "requests", "request_seconds", "errors"}
+OWN_SAMPLES = {"program_version", "frontend", "mode", "mode_reason", "requests", "request_seconds", "errors"}
 
 
 def samples(volume: str = "/srv/volume") -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -60,7 +62,7 @@ def test_every_figure_of_the_reply_is_a_metric() -> None:
 def test_requests_errors_and_the_release_have_labels() -> None:
     found = samples()
     assert found["blocksync_build_info", (("version", "1.2.3"),)] == 1
-    assert found["blocksync_frontend_info", (("frontend", "kernel"),)] == 1
+    assert found["blocksync_frontend_info", (("frontend", "kernel"), ("mode", "writeback"))] == 1
     assert found["blocksync_request_seconds_count", (("kind", "fsync"),)] == 2
     assert math.isclose(found["blocksync_request_seconds_sum", (("kind", "read"),)], 0.5)
     assert found["blocksync_request_errors_total", (("errno", "ENOSPC"),)] == 4

@@ -555,6 +555,21 @@ def test_pages_that_the_kernel_keeps_are_taken_before_a_hole_is_told(calls: Call
     assert taken == [ino]
 
 
+def test_where_the_kernel_keeps_its_pages_to_itself_a_search_is_refused_until_the_file_is_closed(calls: Calls) -> None:
+    fh, ino = created(calls)
+    calls.write(fh, 5 * PAGE, b"kept")
+
+    def take(_ino: int) -> None:
+        raise FsError(errno.EINVAL, "not now")
+
+    calls.take_pages = take
+    for whence in (os.SEEK_DATA, os.SEEK_HOLE):
+        fails_with(errno.EINVAL, calls.lseek, fh, 0, whence, may_block=True)
+    reader = calls.open(ino, os.O_RDONLY, OWNER)
+    calls.release(fh)
+    assert calls.lseek(reader, 0, os.SEEK_DATA) == 5 * PAGE
+
+
 MODES = {
     "punch": (PUNCH | KEEP, True, 3 * BLOCK),
     "zero": (ZERO, True, 5 * BLOCK),

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -40,6 +42,22 @@ def test_a_sparse_file_hashes_like_its_bytes(tmp_path: Path, plan: list[tuple[in
     os.close(descriptor)
     assert (blocks.ids, blocks.size_bytes) == (expected, len(data))
     assert read <= len(data)
+
+
+def test_a_file_of_which_no_holes_are_told_is_read_in_one_piece(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mount refuses to search a file that somebody has open for writing, on some kernels."""
+    path = tmp_path / "file"
+    data = bytes(3 * BLOCK) + noise(1, BLOCK)
+    path.write_bytes(data)
+    with path.open("rb") as file:
+
+        def refuse(_descriptor: int, _at: int, _whence: int) -> int:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+        monkeypatch.setattr(os, "lseek", refuse)
+        assert hash_file(file.fileno(), len(data), BLOCK) == (blocks_of(data), len(data))
 
 
 def test_block_lists_are_kept_by_content_and_a_damaged_one_is_forgotten(tmp_path: Path) -> None:

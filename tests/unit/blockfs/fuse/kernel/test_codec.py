@@ -91,9 +91,9 @@ def test_a_message_that_lies_about_its_length_is_malformed(message: bytes) -> No
 def test_each_kind_of_request_is_decoded() -> None:
     assert decoded(Opcode.LOOKUP) == b"name"
     assert decoded(Opcode.SYMLINK) == decode.Symlink(name=b"name", target=b"target")
-    assert decoded(Opcode.MKNOD) == decode.Make(name=b"name", mode=stat.S_IFIFO | 0o600)
-    assert decoded(Opcode.MKDIR) == decode.Make(name=b"name", mode=0o755)
-    create = decode.Make(name=b"name", mode=stat.S_IFREG | 0o640, flags=os.O_RDWR | os.O_CREAT)
+    assert decoded(Opcode.MKNOD) == decode.Make(name=b"name", mode=stat.S_IFIFO | 0o600, umask=0o022)
+    assert decoded(Opcode.MKDIR) == decode.Make(name=b"name", mode=0o755, umask=0o022)
+    create = decode.Make(name=b"name", mode=stat.S_IFREG | 0o640, umask=0o022, flags=os.O_RDWR | os.O_CREAT)
     assert decoded(Opcode.CREATE) == create
     assert decoded(Opcode.RENAME) == decode.Rename(name=b"old", new_parent=1, new_name=b"new", flags=0)
     assert decoded(Opcode.RENAME2) == decode.Rename(name=b"old", new_parent=1, new_name=b"new", flags=1)

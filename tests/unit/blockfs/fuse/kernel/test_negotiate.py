@@ -8,7 +8,7 @@ from blockfs.errors import MountError
 from blockfs.fuse.kernel import wire
 from blockfs.fuse.kernel.decode import Init
 from blockfs.fuse.kernel.negotiate import REQUIRED, WANTED, negotiate
-from blockfs.fuse.kernel.wire import InitFlag
+from blockfs.fuse.kernel.wire import InitFlag, Opcode
 
 
 def offer(major: int = 7, minor: int = 45, flags: int = (1 << 64) - 1) -> Init:
@@ -29,6 +29,24 @@ def test_a_kernel_without_what_is_only_wanted_is_good_enough() -> None:
     agreed = negotiate(offer(minor=31, flags=REQUIRED), "5.4")
     assert agreed is not None
     assert (agreed.minor, agreed.flags, agreed.tells_privileges) == (31, REQUIRED, False)
+
+
+@pytest.mark.parametrize(("minor", "unlocked"), [(31, False), (36, False), (44, False), (45, True), (60, True)])
+def test_pages_are_asked_for_under_the_inodes_lock_only_where_nothing_waits_for_that_lock(
+    minor: int, unlocked: bool
+) -> None:
+    """Breaks when a search for data in a file that is open for writing hangs, with all who touch that file."""
+    agreed = negotiate(offer(minor=minor), "6.1")
+    assert agreed is not None
+    assert agreed.writes_unlocked is unlocked
+
+
+@pytest.mark.parametrize(("minor", "is_done"), [(31, True), (32, False), (45, False)])
+def test_flush_is_supported_where_else_closing_writes_no_pages(minor: int, is_done: bool) -> None:
+    agreed = negotiate(offer(minor=minor), "5.4")
+    assert agreed is not None
+    assert (Opcode.FLUSH in agreed.nothing_to_do) is is_done
+    assert Opcode.DESTROY in agreed.nothing_to_do
 
 
 def test_the_older_version_of_the_two_counts() -> None:

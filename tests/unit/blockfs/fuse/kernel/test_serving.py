@@ -19,6 +19,7 @@ from blockfs.engine import volume as volumes
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import WouldBlock
+from blockfs.fuse import answering as answering_module
 from blockfs.fuse.answering import Answering
 from blockfs.fuse.calls import Calls
 from blockfs.fuse.kernel import serving as module
@@ -26,7 +27,7 @@ from blockfs.fuse.kernel import wire
 from blockfs.fuse.kernel.serving import Refused, Serving
 from blockfs.fuse.kernel.translation import UNANSWERED, Translation
 from blockfs.fuse.kernel.wire import Opcode
-from blockfs.fuse.requests import REQUESTS
+from blockfs.fuse.requests import REQUESTS, Repeat
 from blockfs.service.counters import Counters
 from tests.kit.kernel_requests import BODIES, UNIQUE, Wireless, request
 
@@ -47,9 +48,9 @@ class World:
         trio.run(self.run, wireless)
         return wireless.answers
 
-    async def run(self, wireless: Wireless) -> None:
+    async def run(self, wireless: Wireless, nothing_to_do: frozenset[int] = frozenset({Opcode.DESTROY})) -> None:
         async with trio.open_nursery() as nursery:
-            await Serving(wireless, self.rows, self.answering).run(nursery)
+            await Serving(wireless, self.rows, self.answering, nothing_to_do).run(nursery)
 
     def ask(self, opcode: Opcode, body: bytes | None = None, *, node: int = 1, uid: int = 1000) -> bytes:
         """The answer to one request."""
@@ -152,6 +153,32 @@ def test_what_is_not_supported_is_told_so(world: World) -> None:
     answers = world.serve(request(opcode, bytes(8), unique=number) for number, opcode in enumerate(unknown))
     assert answers == dict.fromkeys(range(len(unknown)), (errno.ENOSYS, b""))
     assert not world.counters.requests
+
+
+def test_what_needs_nothing_is_done_at_once(world: World) -> None:
+    wireless = Wireless(request(opcode, bytes(24), unique=opcode) for opcode in (Opcode.DESTROY, Opcode.FLUSH))
+    trio.run(world.run, wireless, frozenset({Opcode.DESTROY, Opcode.FLUSH}))
+    assert wireless.answers == {Opcode.DESTROY: (0, b""), Opcode.FLUSH: (0, b"")}
+
+
+def test_searches_that_wait_for_other_requests_do_not_take_their_threads(world: World) -> None:
+    """Breaks when as many searches for data as there are threads hang, each waiting for a read that finds no thread."""
+    came, count = threading.Event(), 2 * answering_module.BLOCKING_CALLS
+
+    async def repeat() -> None:
+        async with trio.open_nursery() as nursery:
+            for _ in range(count):
+                nursery.start_soon(world.answering.repeated, Repeat.PAGES, _never, came.wait)
+            await trio.testing.wait_all_tasks_blocked()
+            for repeated in (Repeat.DISK, Repeat.WRITE, Repeat.SYNC):
+                await world.answering.repeated(repeated, _never, threading.Event().is_set)
+            came.set()
+
+    trio.run(repeat)
+
+
+def _never() -> bool:
+    raise WouldBlock("always")
 
 
 def test_a_request_that_makes_no_sense_is_refused(world: World) -> None:
