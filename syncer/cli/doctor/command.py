@@ -210,7 +210,7 @@ def _twins(linked: LinkedRoot) -> Iterator[Check]:
     except (SyncerError, OSError):
         return  # told of below
     if found.files:
-        text = f"{found.files} large files have one; they hold {format_size(found.bytes)} beside their files"
+        text = f"{found.files}, to find what changes in large files; room they hold: {format_size(found.bytes)}"
         yield Check(subject="twins", level=Level.OK, text=text)
 
 

@@ -242,8 +242,8 @@ def _show(status: RootStatus) -> None:
     elif status.lan_passphrase:
         rows.append(("LAN", "by passphrase: devices without it, or with another one, are no peers"))
     if status.twins.files:
-        told = f"of {status.twins.files} large files, to find what changes in them; they hold"
-        rows.append(("twins", f"{told} {format_size(status.twins.bytes)} beside their files"))
+        told = f"{status.twins.files}, to find what changes in large files; room they hold:"
+        rows.append(("twins", f"{told} {format_size(status.twins.bytes)}"))
     rows += [
         ("pending" if problem.kind == "failure" else "note", f"{shown(problem.path)}: {problem.text}")
         for problem in status.problems
