@@ -166,6 +166,7 @@ class Download:
         self.why = Failure.GONE
         self._rate = Meter()
         self.rest = -math.inf
+        self._arrived = 0  # of what is outstanding: of blocks that came in part
         self.outstanding = self.bytes = self.blocks = self.wasted = 0
         self.trip_s: float | None = None
         self.is_only = False
@@ -312,7 +313,7 @@ class Download:
             with trio.CancelScope() as self._scope:
                 while not self._ended and not self._hung_up:
                     self._set_deadline()
-                    messages = await self._channel.receive()
+                    messages = await self._channel.receive(self.outstanding - self._arrived)
                     if not messages:
                         return Failure.GONE if self._channel.failed is None else Failure.WRONG
                     for message in messages:
@@ -343,6 +344,7 @@ class Download:
         self._requests[request.rid] = request
         self._rids[owner, want.id] = request.rid
         self.outstanding += want.length
+        self._arrived += request.incoming.received
         self._allowance.left -= want.length
         return request
 
@@ -383,6 +385,7 @@ class Download:
                 drop = request.incoming.head(total)
             case Data(content=content):
                 drop = request.incoming.data(content)
+                self._arrived += len(content)
                 self._rate.count(len(content), self._progress_s)
                 if drop is None and not request.owner.is_open(request.want):
                     self.cancel(request.owner, request.want.id)
@@ -424,6 +427,7 @@ class Download:
     def _drop(self, request: _Request) -> None:
         del self._requests[request.rid], self._rids[request.owner, request.want.id]
         self.outstanding -= request.want.length
+        self._arrived -= request.incoming.received
         self._allowance.left += request.want.length
         self._owed -= request.is_sent
         if not self._requests:
