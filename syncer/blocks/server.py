@@ -36,6 +36,7 @@ class ServerHandle(Handle):
         self._ripe = Lottery[Entry]()  # of the spare ones those that have waited long enough
         self._young: deque[Entry] = deque()  # by age; some are not spare any more
         self._first: Entry | None = None  # was drawn for the first window
+        self._place: int | None = None  # where it was, among the spare ones
         self._has_deadline = False
         self._now = 0.0
         self._turn = Turn.NONE
@@ -115,7 +116,7 @@ class ServerHandle(Handle):
         if self._turn is Turn.ALL:
             entry = self._spare.first()
         else:
-            entry = self._first = self._spare.drawn(self._draw)
+            entry = self._first = self._spare.drawn(self._next_place)
             if entry is not None and self._policy.fits_first(entry.want.length):
                 return entry
             self._first = None
@@ -131,6 +132,11 @@ class ServerHandle(Handle):
             return None
         entry = self._offered.drawn(self._draw) or self._claimed.drawn(self._draw)
         return None if entry is None else self._few(entry, self._policy.few_bytes())
+
+    def _next_place(self, count: int) -> int:
+        """Where the first window goes on: it begins by chance, and what lies behind each other is read as one range."""
+        self._place = self._draw(count) if self._place is None else self._place + 1
+        return self._place % count
 
     def _few(self, entry: Entry, most: int) -> Entry | None:
         """A want that a device may yet bring faster: only if so little is claimed that it does no harm.
