@@ -14,7 +14,7 @@ import trio.testing
 from blockfs.blocks.ids import BlockId
 from syncer.peer.exchange.channel import Channel
 from syncer.peer.exchange.fetching import Download
-from syncer.peer.exchange.limits import Upload, Uploads
+from syncer.peer.exchange.limits import UPLOADS, Throttle, Upload, Uploads
 from syncer.peer.exchange.serving import Serving
 from syncer.peer.exchange.source import Asker
 from syncer.peer.session.actions import PeerId
@@ -44,7 +44,18 @@ SOMEBODY: Final = Upload(peer=b"", address=b"")
 
 
 class Inline(Uploads):
-    """Uploads without threads: the clock would jump while one of them works."""
+    """Uploads without threads: the clock would jump while one of them works.
+
+    Args:
+        places: See Uploads.
+        pace: See Uploads.
+        faults: See Uploads; none, unless a test has some.
+    """
+
+    def __init__(
+        self, places: int = UPLOADS, pace: Throttle | None = None, faults: Callable[[], int] = lambda: 0
+    ) -> None:
+        super().__init__(places, pace, faults)
 
     async def look(self, what: Callable[[A], R], at: A) -> R:
         """See Uploads."""

@@ -146,7 +146,7 @@ class Exchange:
         self._indexes: dict[str, Joint] = {}
         self._questions: dict[str, list[LookUp]] = {}  # of shares of which something is just looked up
         self._clocks_agree = True
-        self._changed = trio.Event()
+        self._alarm = trio.CancelScope()
         self._linked = trio.Event()
         self._lan: Lan | None = None
         self._nursery: trio.Nursery | None = None
@@ -255,11 +255,8 @@ class Exchange:
                 case Send(link=link, to=to, frame=frame):
                     assert to is None or isinstance(to, Address)
                     self._wires.send(link, frame, to)
-                case LookUp(share=share):
-                    if share in self._questions:
-                        self._questions[share].append(action)
-                    elif self._spawn(self._look_up, share):
-                        self._questions[share] = [action]
+                case LookUp():
+                    self._take_question(action)
                 case Answered(share=share) if share in self._circles:
                     self._circles[share].answered(action)
                 case AskConnected(share=share, peers=peers, ids=ids) if share in self._circles:
@@ -268,7 +265,7 @@ class Exchange:
                     self._circles[share].heard()
                 case Left(share=share, peer=peer) if share in self._circles:
                     self._circles[share].left(peer)
-        self._changed.set()
+        self._alarm.deadline = self._due()
 
     def _spawn(self, task: Callable[..., object], *arguments: object) -> bool:
         if self._nursery is None:
@@ -276,25 +273,41 @@ class Exchange:
         self._nursery.start_soon(task, *arguments)  # type: ignore[arg-type]
         return True
 
+    def _take_question(self, question: LookUp) -> None:
+        if question.share in self._questions:
+            self._questions[question.share].append(question)
+        elif self.uploads.is_warm():
+            self._look_up_here(question)
+        elif self._spawn(self._look_up, question.share):
+            self._questions[question.share] = [question]
+
+    def _look_up_here(self, question: LookUp) -> None:
+        held: Sequence[bool] = [False] * len(question.tokens)
+        try:
+            held = self.uploads.look_up_here(self._held(question.share), question.tokens)
+        finally:  # whatever became of it, its place among those in work is free again
+            self._looked_up([question], held)
+
     async def _look_up(self, share: str) -> None:
-        """Look up what is asked of a share, together with what is asked meanwhile: a thread is as dear as 100 ids."""
+        """Look up what is asked of a share, together with what is asked meanwhile: a thread is as dear as 1,000 ids."""
         waiting, owed = self._questions[share], list[LookUp]()
         try:
             while waiting:
                 owed = waiting[:QUESTIONS]
                 del waiting[:QUESTIONS]
-                index = self._indexes.get(share)
                 tokens = [token for each in owed for token in each.tokens]
-                held = [False] * len(tokens)
-                if index is not None and self._may_serve():
-                    held = await self.uploads.look(index.match, tokens)
-                self._looked_up(owed, held)
+                self._looked_up(owed, await self.uploads.look_up(self._held(share), tokens))
                 owed = []
         finally:
             del self._questions[share]
             # Whatever became of the look-up: their places among those in work are free again.
             owed += waiting
             self._looked_up(owed, [False] * sum(len(each.tokens) for each in owed))
+
+    def _held(self, share: str) -> Callable[[Sequence[bytes]], Sequence[bool]]:
+        """What tells of tokens whether their blocks may be had of a share now."""
+        index = self._indexes.get(share)
+        return index.match if index is not None and self._may_serve() else _nothing
 
     def _looked_up(self, questions: Sequence[LookUp], held: Sequence[bool]) -> None:
         self.session.load = self.uploads.load
@@ -305,12 +318,14 @@ class Exchange:
 
     async def _tick(self) -> None:
         while True:
-            self._changed = trio.Event()
-            deadline = self.session.next_deadline(trio.current_time())
-            with trio.move_on_at(math.inf if deadline is None else deadline):
-                await self._changed.wait()
-                continue
+            # Whoever does something sets the alarm anew. To wake a task for that would be half of a question's time.
+            with trio.CancelScope(deadline=self._due()) as self._alarm:
+                await trio.sleep_forever()
             self._do(self.session.tick(trio.current_time(), self._unix()))
+
+    def _due(self) -> float:
+        deadline = self.session.next_deadline(trio.current_time())
+        return math.inf if deadline is None else deadline
 
     # --- links
 
@@ -319,7 +334,6 @@ class Exchange:
             while True:
                 for event in await self._wires.receive():
                     self._happened(event)
-                await trio.lowlevel.checkpoint()
 
     def _happened(self, event: Event) -> None:
         match event:
@@ -467,6 +481,10 @@ class Exchange:
             use = self._settings.on_battery if self._on_battery() else Use.ON
             self._power = (now, use)
         return use
+
+
+def _nothing(tokens: Sequence[bytes]) -> Sequence[bool]:
+    return [False] * len(tokens)
 
 
 def _link(came: Came) -> SessionLink:

@@ -106,6 +106,7 @@ class Links:
         """
         if self._changed:
             changed, self._changed = self._changed, []
+            await trio.lowlevel.checkpoint()
             return changed
         return await self._events.receive()
 
@@ -129,10 +130,11 @@ class Links:
         """This frame was valid, and no replay: then its sender is there, and hears what goes by the same carrier."""
         known = self._links.get(received.link)
         if known is not None:
-            known.confirm(received.frame, received.source, trio.current_time())
-            told = known.came(trio.current_time())
-            if told != self._came.get(known.name):
-                self._came[known.name] = told
+            now = trio.current_time()
+            known.confirm(received.frame, received.source, now)
+            before = self._came.get(known.name)
+            if before is None or known.ways.longest_body(now) != before.bound:  # nothing else of it can be another now
+                told = self._came[known.name] = known.came(now)
                 try:
                     self._send_events.send_nowait([told])
                 except trio.WouldBlock:

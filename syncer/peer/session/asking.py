@@ -112,6 +112,8 @@ class Asking:
         All who are there were asked, and who is connected tells what it gets: to ask for what one offers would be to
         ask for all of it again.
         """
+        if self.again_at() > now:
+            return
         live = cache(live)  # few peers, for thousands of ids
         for queue in self._waiting:
             while queue and queue[0].due_s <= now:
@@ -145,10 +147,10 @@ class Asking:
     def take(self, most: int, now: float) -> tuple[BlockId, ...]:
         """Some that are due, for one question. They count as asked now."""
         taken: list[BlockId] = []
-        while self._due and len(taken) < most:
-            block = self._order.popleft()
-            if block in self._due:
-                del self._due[block]
+        due, order = self._due, self._order
+        while due and len(taken) < most:
+            block = order.popleft()
+            if due.pop(block, block) is None:
                 taken.append(block)
         self._asked(taken, now)
         return tuple(taken)

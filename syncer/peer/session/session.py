@@ -276,12 +276,14 @@ class Session:
 
     def next_deadline(self, now: float) -> float | None:
         """When to call `tick`, monotonic seconds; None: not before something happens."""
-        asking = [state.asking for state in self._shares.values()]
-        ready_s = self._outbound.ready_at(now)
-        hastened = (state.hasten_s for state in self._shares.values() if len(state.asking))
-        soonest = min(self._answering.next_due(), *(each.again_at() for each in asking), *hastened, math.inf)
+        soonest, flush_s = self._answering.next_due(), math.inf
+        for state in self._shares.values():
+            if len(state.asking):
+                soonest = min(soonest, state.asking.again_at(), state.hasten_s)
+                flush_s = min(flush_s, state.asking.flush_at())
+        ready_s = None if math.isinf(flush_s) else self._outbound.ready_at(now)
         if ready_s is not None:
-            soonest = min(soonest, max(ready_s, min((each.flush_at() for each in asking), default=math.inf)))
+            soonest = min(soonest, max(ready_s, flush_s))
         return None if math.isinf(soonest) else soonest
 
     # --- inside
@@ -370,12 +372,12 @@ class Session:
         return self._outbound.answer(request.key, body, request.link, request.source, epoch)
 
     def _ask(self, now: float, unix_s: float) -> list[Action]:
-        bound = self._outbound.bound()
+        asking = deque([(share, state) for share, state in self._shares.items() if state.asking.due(now)])
+        bound = self._outbound.bound() if asking else 0
         if not bound:
             return []
         most = min(MAX_TOKENS, (bound - _WHOHAS_BYTES) // TOKEN_BYTES)
         actions: list[Action] = []
-        asking = deque((share, state) for share, state in self._shares.items() if state.asking.due(now))
         for share, state in asking:
             actions += self._by_connections(share, state, BROADCASTS * most, now)
         while asking and self._outbound.ready(now):

@@ -52,6 +52,7 @@ _ASKS: Final = 1
 _WHOHAS: Final = struct.Struct(">IHBB")
 _IHAVE: Final = struct.Struct(">I16sHBBHH")
 _PRESENCE: Final = struct.Struct(">HBB")
+_BITS: Final = tuple([tuple([bit for bit in range(8) if byte >> bit & 1]) for byte in range(256)])
 _MAPPED: Final = b"\0" * 10 + b"\xff\xff"
 
 
@@ -71,9 +72,10 @@ class WhoHas(msgspec.Struct, frozen=True, kw_only=True):
     def encode(self, bound: int) -> bytes:
         """The padded body for a link whose bodies have at most `bound` bytes."""
         assert 0 < len(self.tokens) <= MAX_TOKENS
-        assert all(len(token) == TOKEN_BYTES for token in self.tokens)
+        tokens = b"".join(self.tokens)
+        assert len(tokens) == TOKEN_BYTES * len(self.tokens)
         fields = _WHOHAS.pack(self.qid, len(self.tokens), TOKEN_BYTES, _DISCOVERY if self.discovery else 0)
-        return padded(fields + b"".join(self.tokens), bound)
+        return padded(fields + tokens, bound)
 
     @classmethod
     def decode(cls, body: bytes) -> WhoHas | Drop:
@@ -195,14 +197,13 @@ def decode_body(kind: FrameType, body: bytes) -> Body | Drop:
 
 def bitmap_of(held: Iterable[bool]) -> bytes:
     """One bit for each, the least bit of the first byte first."""
-    bits = list(held)
-    number = sum(1 << index for index, bit in enumerate(bits) if bit)
-    return number.to_bytes((len(bits) + 7) // 8, "little")
+    digits = "".join(["1" if each else "0" for each in held])
+    return int(digits[::-1] or "0", 2).to_bytes((len(digits) + 7) // 8, "little")
 
 
 def positions(bitmap: bytes) -> list[int]:
     """Where a bitmap has ones, ascending."""
-    return [8 * index + bit for index, byte in enumerate(bitmap) if byte for bit in range(8) if byte >> bit & 1]
+    return [8 * index + bit for index, byte in enumerate(bitmap) for bit in _BITS[byte]]
 
 
 def usable(address: bytes) -> bool:

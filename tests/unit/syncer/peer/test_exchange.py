@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
+from itertools import count, repeat
 from typing import TypeVar
 
 import pytest
@@ -68,6 +69,11 @@ class Slow(Inline):
         return what(at)
 
 
+def questions(uploads: Slow) -> list[int]:
+    """How many tokens each look-up was for."""
+    return [len(each) for each in uploads.looked if isinstance(each, list) and len(each[0]) == 8]
+
+
 @on_a_clock
 async def test_questions_that_come_while_others_are_looked_up_are_looked_up_together() -> None:
     blocks = [block(number, 10) for number in range(1000)]
@@ -80,9 +86,30 @@ async def test_questions_that_come_while_others_are_looked_up_are_looked_up_toge
         assert len(await two.fetches(blocks)) == 1000
         figures = two.exchange.figures()
     assert figures.frames_out["whohas"] >= 6
-    questions = [len(each) for each in uploads.looked if isinstance(each, list) and len(each[0]) == 8]
-    assert sum(questions[:2]) >= 1000
+    assert sum(questions(uploads)[:2]) >= 1000
     assert figures.tokens_answered >= 1000
+
+
+@pytest.mark.parametrize(("waits_for_disk", "in_a_thread"), [(False, 1), (True, 3)])
+def test_an_index_that_is_in_memory_is_asked_without_a_thread(waits_for_disk: bool, in_a_thread: int) -> None:
+    faults = count() if waits_for_disk else repeat(0)
+
+    @on_a_clock
+    async def ask() -> None:
+        wire, uploads = Wire(), Slow(faults=lambda: next(faults))
+        one, two = Station(wire), Station(wire)
+        one.exchange.uploads, uploads.looked = uploads, []
+        async with running(one, two):
+            one.exchange.share("root", [KEY], Shelf(BLOCKS))
+            two.exchange.share("root", [KEY], Shelf())
+            for number in range(3):
+                assert await two.fetches(BLOCKS[number : number + 1])
+            assert len(questions(uploads)) == in_a_thread
+            await trio.sleep(60)
+            assert await two.fetches(BLOCKS[3:4])
+        assert len(questions(uploads)) == in_a_thread + 1  # what was in memory may not be any more
+
+    ask()
 
 
 @on_a_clock
@@ -401,10 +428,15 @@ async def test_a_connection_ends_within_a_second_when_nothing_is_served_any_more
         assert trio.current_time() - began <= 1
 
 
+@pytest.mark.parametrize("good", [0, 1])
 @on_a_clock
-async def test_a_look_up_that_fails_leaves_no_question_in_work() -> None:
+async def test_a_look_up_that_fails_leaves_no_question_in_work(good: int) -> None:
+    answers = iter([[True]] * good)
+
     class Broken(Shelf):
         def match(self, prefixes: Sequence[bytes]) -> list[bool]:
+            for answer in answers:
+                return answer
             raise ValueError("a bug")
 
     wire = Wire()
@@ -415,6 +447,7 @@ async def test_a_look_up_that_fails_leaves_no_question_in_work() -> None:
             one.exchange.share("root", [KEY], Broken(BLOCKS))
             two.exchange.share("root", [KEY], Shelf())
             await two.fetches(BLOCKS[:1])
+            await two.fetches(BLOCKS[1:2])
 
     with pytest.raises(BaseExceptionGroup):
         await ask()
