@@ -69,7 +69,10 @@ def take_pages_of_locked(filesystem: Filesystem, mountpoint: bytes, ino: int) ->
     Returns:
         Whether the file could be opened by a name that the kernel knows.
     """
-    root = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        root = os.open(mountpoint, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:  # it is detached, and its mountpoint gone: no name leads there
+        return False
     try:
         if os.fstat(root).st_ino != ROOT_INO:
             return False

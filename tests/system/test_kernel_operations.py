@@ -6,6 +6,7 @@ import ctypes
 import json
 import os
 import random
+import select
 import subprocess
 from pathlib import Path
 
@@ -132,6 +133,25 @@ def test_seek_looks_up_no_names(mounted: Mounted, opened: str) -> None:
         after = requests(mounted)
         assert after["lseek"] > before.get("lseek", 0)
         assert after["lookup"] == before["lookup"]
+
+
+def test_seek_finds_data_of_a_mount_whose_mountpoint_is_gone(mounted: Mounted) -> None:
+    """A program goes on after `umount -l`, and the pages that only the kernel has can't be asked for by name."""
+    process = os.pidfd_open(mounted.pid)
+    with (mounted.path / "file").open("w+b") as file:
+        file.truncate(4 * MIB)
+        subprocess.run(["umount", "-l", mounted.path], check=True)
+        mounted.path.rmdir()
+        os.pwrite(file.fileno(), b"new", 2 * MIB)
+        [(start, end)] = pieces(file.fileno())
+        assert start <= 2 * MIB < end
+    ended, _, _ = select.select([process], [], [], 120)
+    os.close(process)
+    assert ended
+    mounted.path.mkdir()
+    mounted.remount()
+    with (mounted.path / "file").open("rb") as file:
+        assert os.pread(file.fileno(), 3, 2 * MIB) == b"new"
 
 
 def test_seek_skips_the_holes_of_sealed_files(source: Path, shared_mount: Mounted) -> None:
