@@ -49,7 +49,7 @@ def writing(places: Places, sizes: Sizes) -> list[Row]:
 def reading(places: Places, sizes: Sizes) -> list[Row]:
     """Sealed data, pages of the mount dropped; what is behind the mount is warm, but for the host's own file."""
     rows = []
-    for name, group, least in (("uncompressed", places.raw, 0.85), ("zstd", places.zstd, 0.3)):
+    for name, group, least in (("raw", places.raw, 0.85), ("zstd", places.zstd, 0.3)):
         for place in group.values():
             written(place, size_bytes=sizes.stream_bytes, is_sealed=True, halves=True)
         found = in_turns(group, read, sizes.repetitions)
