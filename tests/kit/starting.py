@@ -180,8 +180,13 @@ def _load() -> None:
     """All of the program: what a verb would load when it is called, it then finds loaded."""
     for package in _LOADED:
         for module in pkgutil.walk_packages([str(Path.cwd() / package)], f"{package}."):
-            if not module.name.endswith(".__main__"):
+            if module.name.endswith(".__main__"):
+                continue
+            try:
                 importlib.import_module(module.name)
+            except ModuleNotFoundError as error:
+                if error.name != "pyfuse3":  # an extra, which the demo does without
+                    raise
 
 
 def _be_called(words: list[str]) -> None:
