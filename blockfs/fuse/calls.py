@@ -89,11 +89,13 @@ class Calls:
             Called in a thread, without any lock, before `lseek` looks: with a writeback cache the kernel asks for data
             and holes without having written its pages, and holds the inode's lock (fuse_lseek). So it must not wait for
             that lock, nor for who does; FsError: it can't. None: the kernel keeps no pages.
+        stamps_writes: A write sets mtime and ctime. Not with a writeback cache: there the kernel does.
     """
 
     def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
         self.fairness = Fairness()
         self.take_pages: Callable[[int], None] | None = None
+        self.stamps_writes = False
         self._filesystem = filesystem
         self._names = filesystem.namespace
         self._files = filesystem.files
@@ -365,10 +367,11 @@ class Calls:
                 raise WouldBlock("somebody waits for an fsync of another file")
         if kill_privileges:
             self._names.kill_privileges(ino)
-        done = self._files.write(ino, offset, data, may_block=may_block, stamps=False)
+        write, stamps = self._files.write, self.stamps_writes
+        done = write(ino, offset, data, may_block=may_block, stamps=stamps)
         while done < length:  # the host became full on the way: now it says so
             rest = memoryview(data)[done:]
-            done += self._files.write(ino, offset + done, rest, may_block=may_block, stamps=False)
+            done += write(ino, offset + done, rest, may_block=may_block, stamps=stamps)
         return done
 
     def lseek(self, fh: int, offset: int, whence: int, *, may_block: bool = False) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -11,8 +12,9 @@ from blockfs.engine.priority import Priority
 from blockfs.errors import FsError, WouldBlock
 from blockfs.fuse.answering import Answering
 from blockfs.fuse.kernel import decode, encode, wire
+from blockfs.fuse.kernel.native import NativeFiles
 from blockfs.fuse.kernel.serving import Refused, Serving
-from blockfs.fuse.kernel.translation import UNANSWERED, Translation
+from blockfs.fuse.kernel.translation import UNANSWERED, Row, Translation
 from blockfs.service.counters import Counters
 from blockfs.service.errnos import errno_of
 from blockfs.tree.schema import Kind
@@ -141,10 +143,34 @@ _answering: Final = Answering(_filesystem, _calls, Counters(), Refused)
 _rows: Final = Translation(_calls, tells_privileges=True).rows
 
 
-def answered(data: bytes) -> None:
+class _Hot:
+    """Has a file for every other inode."""
+
+    def open(self, ino: int, *, may_block: bool = False) -> int | None:
+        return ino if ino % 2 else None
+
+    def release(self, ino: int) -> None: ...
+
+    def is_hot(self, ino: int) -> bool:
+        return bool(ino % 3)
+
+    def register(self, descriptor: int) -> int:
+        return 1
+
+    def unregister(self, backing_id: int) -> None: ...
+
+
+def answered_natively(data: bytes) -> None:
+    """As `answered`, on a native mount, of which nothing is open yet."""
+    hot = _Hot()
+    native = NativeFiles(hot, hot, lambda _ino: 0, lambda _ino: None)
+    answered(data, Translation(_calls, tells_privileges=True, native=native).rows)
+
+
+def answered(data: bytes, rows: Mapping[int, Row] = _rows) -> None:
     """Each request has its answer, or waits for it, unless it lies about its length or wants none."""
     wireless = Wireless()
-    left = Serving(wireless, _rows, _answering).answer(memoryview(data))
+    left = Serving(wireless, rows, _answering).answer(memoryview(data))
     try:
         header, body = decode.split(memoryview(data))
     except decode.MalformedError:
@@ -169,6 +195,12 @@ def bodied(data: bytes) -> None:
 TARGETS: Final = (
     Target(
         "message", tuple(request(opcode, body) for opcode, body in BODIES.items()), answered, "blockfs/fuse/kernel/"
+    ),
+    Target(
+        "native",
+        tuple(request(opcode, body) for opcode, body in BODIES.items()),
+        answered_natively,
+        "blockfs/fuse/kernel/",
     ),
     Target("body", tuple(bytes([opcode]) + body for opcode, body in BODIES.items()), bodied, "blockfs/fuse/kernel/"),
 )

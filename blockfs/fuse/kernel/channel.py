@@ -6,6 +6,7 @@ Source: fs/fuse/dev.c in Linux.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import select
 import threading
@@ -25,7 +26,7 @@ _MOMENT_S: Final = 0.001  # who asks one thing after another asks again within a
 
 
 class Channel:
-    """One connection. `receive`, `ready` and the answers belong to the event loop; `notify` and `close` to any thread.
+    """One connection. `receive`, `ready` and the answers belong to the event loop, all the rest to any thread.
 
     Args:
         fd: Of /dev/fuse, mounted; from now on ours.
@@ -102,6 +103,29 @@ class Channel:
             os.write(own, message)
         finally:
             os.close(own)
+
+    def register(self, descriptor: int) -> int:
+        """Have the kernel know a file of the host, for handles that pass through to it; returns its backing id.
+
+        Raises:
+            OSError: EPERM: not for this process, or not agreed in INIT. ELOOP: it lies on stacked filesystems.
+        """
+        return self._order(wire.BACKING_OPEN, wire.BACKING_MAP.pack(descriptor, 0, 0))
+
+    def unregister(self, backing_id: int) -> None:
+        """Have the kernel forget a backing id. Who uses it goes on.
+
+        Raises:
+            OSError: ENODEV: the connection is closed.
+        """
+        self._order(wire.BACKING_CLOSE, wire.BACKING_ID.pack(backing_id))
+
+    def _order(self, order: int, argument: bytes) -> int:
+        with self._lock:  # none of the two waits for anything
+            if self._is_closed:
+                raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+            answer: int = fcntl.ioctl(self._fd, order, bytearray(argument))
+            return answer
 
     def close(self) -> None:
         """Let go of it. The kernel fails whatever still waits."""

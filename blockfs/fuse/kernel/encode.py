@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from blockfs.engine.names.attributes import Attributes, FilesystemNumbers
@@ -55,20 +56,20 @@ def attributes(found: Attributes) -> bytes:
     )
 
 
-def entry(found: Attributes) -> bytes:
-    """LOOKUP and whatever makes an inode. The generation is 0: inos are never reused."""
-    return wire.ENTRY.pack(found.ino, 0, CACHE_S, CACHE_S, 0, 0) + attributes(found)
+def entry(found: Attributes, valid_s: int = CACHE_S) -> bytes:
+    """LOOKUP and whatever makes an inode. The generation is 0: inos are never reused. `valid_s`: the attributes are."""
+    return wire.ENTRY.pack(found.ino, 0, CACHE_S, valid_s, 0, 0) + attributes(found)
 
 
-def attr_out(found: Attributes) -> bytes:
+def attr_out(found: Attributes, valid_s: int = CACHE_S) -> bytes:
     """GETATTR and SETATTR."""
-    return wire.ATTR_OUT.pack(CACHE_S, 0, 0) + attributes(found)
+    return wire.ATTR_OUT.pack(valid_s, 0, 0) + attributes(found)
 
 
-def statx_out(found: Attributes) -> bytes:
+def statx_out(found: Attributes, valid_s: int = CACHE_S) -> bytes:
     """STATX: all that stat(2) tells, and the time of birth."""
     times = [divmod(each, _BILLION) for each in (found.atime_ns, found.btime_ns, found.ctime_ns, found.mtime_ns)]
-    return wire.STATX_OUT.pack(CACHE_S, 0, 0) + wire.STATX.pack(
+    return wire.STATX_OUT.pack(valid_s, 0, 0) + wire.STATX.pack(
         _STATX_BASIC | _STATX_BTIME,
         _BLKSIZE,
         0,
@@ -88,9 +89,9 @@ def statx_out(found: Attributes) -> bytes:
     )
 
 
-def opened(fh: int, flags: int = wire.FOPEN_KEEP_CACHE) -> bytes:
+def opened(fh: int, flags: int = wire.FOPEN_KEEP_CACHE, backing_id: int = 0) -> bytes:
     """OPEN and OPENDIR, and the second half of CREATE."""
-    return wire.OPEN_OUT.pack(fh, flags, 0)
+    return wire.OPEN_OUT.pack(fh, flags, backing_id)
 
 
 def written(length: int) -> bytes:
@@ -124,15 +125,22 @@ def statfs(numbers: FilesystemNumbers) -> bytes:
     )
 
 
+def always(_ino: int) -> int:
+    """As long as all other attributes."""
+    return CACHE_S
+
+
 class Entries:
     """READDIRPLUS: entries with their attributes, as many as have room.
 
     Args:
         room: Bytes.
+        valid_s: How long the kernel may trust an inode's attributes.
     """
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, room: int, valid_s: Callable[[int], int] = always) -> None:
         self._left = room
+        self._valid_s = valid_s
         self._parts: list[bytes] = []
 
     def add(self, name: bytes, found: Attributes, next_position: int) -> bool:
@@ -143,7 +151,7 @@ class Entries:
             return False
         self._left -= length
         dirent = wire.DIRENT.pack(found.ino, next_position, len(name), found.st_mode >> 12)
-        self._parts += (entry(found), dirent, name, bytes(length - unpadded))
+        self._parts += (entry(found, self._valid_s(found.ino)), dirent, name, bytes(length - unpadded))
         return True
 
     @property

@@ -1,7 +1,8 @@
 """Front-end 2: the kernel's own protocol, without libfuse.
 
 The kernel caches entries, attributes and pages for as long as it likes, because this process is the only writer. With
-the writeback cache it also owns size and times of regular files it knows.
+the writeback cache it also owns size and times of regular files it knows. A native mount has none: there the kernel
+reads and writes files of the host itself (`native`), and what goes through us is written at once.
 What changes behind its back (clones, applied changes) must be told: `forget_entry`, `forget_attributes`.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from typing import Final
 
 import trio
@@ -20,6 +22,8 @@ from blockfs.fuse.calls import Calls
 from blockfs.fuse.kernel import encode
 from blockfs.fuse.kernel.channel import Channel
 from blockfs.fuse.kernel.mounting import greeted, mounted, undo
+from blockfs.fuse.kernel.native import HotFiles, NativeFiles
+from blockfs.fuse.kernel.negotiate import Agreed
 from blockfs.fuse.kernel.serving import Refused, Serving
 from blockfs.fuse.kernel.translation import Translation
 from blockfs.fuse.writeback import take_pages, take_pages_of_locked
@@ -29,14 +33,22 @@ from blockfs.service.counters import Counters
 class KernelFrontend:
     """A mount without libfuse.
 
+    Args:
+        filesystem: What is mounted.
+        counters: Of the mount.
+        hot: Has files of the host for the kernel to read and write: the mount is native where the kernel can do that.
+
     Attributes:
         is_unmounted: The kernel has let go of it: nobody waits for an answer any more.
+        why_not_native: Set by `mount`: why it is not, where `hot` was given.
     """
 
     name: Final = "kernel"
 
-    def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
+    def __init__(self, filesystem: Filesystem, counters: Counters, hot: HotFiles | None = None) -> None:
         self._filesystem = filesystem
+        self._hot = hot
+        self._native: NativeFiles | None = None
         self._calls = Calls(filesystem, counters)
         self._answering = Answering(filesystem, self._calls, counters, Refused)
         self._calls.take_pages = self._take_pages_of
@@ -48,6 +60,12 @@ class KernelFrontend:
         self._mountpoint = b""
         self._is_terminated = False
         self.is_unmounted = False
+        self.why_not_native: str | None = None
+
+    @property
+    def is_native(self) -> bool:
+        """The kernel reads and writes files of the host itself."""
+        return self._native is not None
 
     def mount(self, volume: bytes, mountpoint: bytes, *, flags: frozenset[str]) -> None:
         """Mount. Requests wait until `serve` runs.
@@ -61,16 +79,19 @@ class KernelFrontend:
             MountError: Refused; says why.
         """
         self._mountpoint = mountpoint
-        channel = Channel(mounted(volume, mountpoint, flags))
-        try:
-            agreed = greeted(channel)
-        except MountError:
-            channel.close()
-            undo(mountpoint)
-            raise
+        channel, agreed = _greeted(volume, mountpoint, flags, native=self._hot is not None)
+        if self._hot is not None:
+            self.why_not_native = _why_not_native(channel, agreed, volume)
+            if agreed.passes_through and self.why_not_native is not None:
+                channel.close()  # what was agreed stays so: without passthrough the writeback cache is worth having
+                undo(mountpoint)
+                channel, agreed = _greeted(volume, mountpoint, flags, native=False)
         self._channel = channel
         self._writes_unlocked = agreed.writes_unlocked
-        translation = Translation(self._calls, tells_privileges=agreed.tells_privileges)
+        if self._hot is not None and agreed.passes_through:
+            self._native = NativeFiles(self._hot, channel, self._size, self.forget_pages)
+            self._calls.stamps_writes = True
+        translation = Translation(self._calls, tells_privileges=agreed.tells_privileges, native=self._native)
         self._serving = Serving(channel, translation.rows, self._answering, agreed.nothing_to_do)
 
     async def serve(self) -> None:
@@ -106,6 +127,9 @@ class KernelFrontend:
         if self._channel is not None:
             self._channel.close()
 
+    def _size(self, ino: int) -> int:
+        return self._calls.getattr(ino).size_bytes
+
     # --- what the kernel must forget ---
 
     def forget_entry(self, parent: int, name: bytes) -> None:
@@ -127,6 +151,8 @@ class KernelFrontend:
             FsError: EINVAL, with which programs take a file for one piece of data: the kernel does not hand its pages
                 over while it keeps the inode locked.
         """
+        if self._native is not None and self._native.passes_through(ino):
+            return
         if not self._writes_unlocked:
             raise FsError(errno.EINVAL, "a search for data while the file is open for writing, on this kernel")
         if not take_pages_of_locked(self._filesystem, self._mountpoint, ino):
@@ -148,3 +174,30 @@ class KernelFrontend:
             # The kernel does not know it (any more), or the mount is just ending: there is nothing to forget.
             if error.errno not in {errno.ENOENT, errno.ENOTCONN, errno.ENODEV}:
                 raise
+
+
+def _greeted(volume: bytes, mountpoint: bytes, flags: frozenset[str], *, native: bool) -> tuple[Channel, Agreed]:
+    """Mount, and answer INIT."""
+    channel = Channel(mounted(volume, mountpoint, flags))
+    try:
+        return channel, greeted(channel, native=native)
+    except MountError:
+        channel.close()
+        undo(mountpoint)
+        raise
+
+
+def _why_not_native(channel: Channel, agreed: Agreed, volume: bytes) -> str | None:
+    """Try whether the kernel takes a file of the volume's host; why not, if so."""
+    if not agreed.passes_through:
+        return "this kernel can't read and write files of the host itself (Linux 6.9 was the first that could)"
+    descriptor = os.open(volume, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        channel.unregister(channel.register(descriptor))
+    except PermissionError:
+        return "this process may not have the kernel read and write files of the host itself: it takes CAP_SYS_ADMIN"
+    except OSError as error:
+        return f"the kernel does not read and write files of this host itself: {error.strerror}"
+    finally:
+        os.close(descriptor)
+    return None

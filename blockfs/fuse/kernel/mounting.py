@@ -60,15 +60,15 @@ def mounted(volume: bytes, mountpoint: bytes, flags: frozenset[str]) -> int:
         raise MountError(f"{shown(mountpoint)}: can't mount: {error.strerror}") from None
 
 
-def greeted(channel: Channel) -> Agreed:
-    """Answer INIT, the first request of a mount.
+def greeted(channel: Channel, *, native: bool = False) -> Agreed:
+    """Answer INIT, the first request of a mount. `native`: take passthrough, if it is offered.
 
     Raises:
         MountError: The kernel is too old, or says nothing.
     """
     while True:
         asked = _first(channel)
-        agreed = negotiate(decode.init(asked[1]), platform.release())
+        agreed = negotiate(decode.init(asked[1]), platform.release(), native=native)
         if agreed is not None:
             channel.answer(asked[0].unique, agreed.body)
             return agreed

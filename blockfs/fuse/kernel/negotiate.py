@@ -27,7 +27,7 @@ kernel wrote copies of pages, and waited for these with the inode locked (fuse_s
 REQUIRED: Final = (
     InitFlag.ATOMIC_O_TRUNC  # Calls.open truncates
     | InitFlag.DO_READDIRPLUS  # Calls.readdir counts each entry as a lookup
-    | InitFlag.WRITEBACK_CACHE  # Calls.write sets no times: the kernel does
+    | InitFlag.WRITEBACK_CACHE  # Calls.write sets no times: the kernel does. A native mount goes without
     | InitFlag.POSIX_ACL  # the kernel asks for ACLs and enforces them
     | InitFlag.EXPORT_SUPPORT  # Calls.lookup finds "." and "..": open_by_handle_at(2), NFS
     | InitFlag.DONT_MASK  # the umask counts only where there is no default ACL: Namespace knows
@@ -42,6 +42,10 @@ WANTED: Final = (
     | InitFlag.PARALLEL_DIROPS  # lookups of one directory need not wait for each other
     | InitFlag.HANDLE_KILLPRIV_V2  # else the kernel asks for security.capability before every write; since Linux 5.11
 )
+
+
+_NATIVE: Final = InitFlag.PASSTHROUGH | InitFlag.INIT_EXT
+"""Of a native mount. Linux 6.9 was the first to offer it. Upper flags count with INIT_EXT only."""
 
 
 class Agreed(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +67,11 @@ class Agreed(msgspec.Struct, frozen=True, kw_only=True):
         return InitFlag.HANDLE_KILLPRIV_V2 in self.flags
 
     @property
+    def passes_through(self) -> bool:
+        """The kernel can read and write files of the host itself; it has no writeback cache then."""
+        return InitFlag.PASSTHROUGH in self.flags
+
+    @property
     def writes_unlocked(self) -> bool:
         """Pages of a file can be had, and waited for, while its inode is locked."""
         return self.minor >= _UNLOCKED_WRITES_MINOR
@@ -73,12 +82,13 @@ class Agreed(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset({Opcode.DESTROY} if self.minor >= _WRITES_AT_CLOSE_MINOR else {Opcode.DESTROY, Opcode.FLUSH})
 
 
-def negotiate(asked: Init, kernel: str) -> Agreed | None:
+def negotiate(asked: Init, kernel: str, *, native: bool = False) -> Agreed | None:
     """Answer INIT; None: the kernel must ask again, for our major version (`other_major`).
 
     Args:
         asked: What it offers.
         kernel: Its release, to be told.
+        native: Take passthrough instead of the writeback cache, if it is offered.
 
     Raises:
         KernelTooOldError: It is.
@@ -91,7 +101,9 @@ def negotiate(asked: Init, kernel: str) -> Agreed | None:
             f"needs FUSE {wire.MAJOR}.{OLDEST_MINOR} (Linux 5.4): mount with --frontend pyfuse3"
         )
     minor = min(asked.minor, wire.MINOR)
-    flags = (REQUIRED | WANTED) & InitFlag(asked.flags & (REQUIRED | WANTED))
+    flags = InitFlag(asked.flags & (REQUIRED | WANTED))
+    if native and asked.flags & _NATIVE == _NATIVE:
+        flags = flags & ~InitFlag.WRITEBACK_CACHE | _NATIVE  # both at once: registering a file is EPERM
     body = wire.INIT_OUT.pack(
         wire.MAJOR,
         minor,
@@ -104,10 +116,11 @@ def negotiate(asked: Init, kernel: str) -> Agreed | None:
         wire.MAX_PAGES,
         0,
         flags >> 32,
+        wire.STACK_DEPTH if InitFlag.PASSTHROUGH in flags else 0,
     )
     return Agreed(minor=minor, flags=flags, body=body)
 
 
 def other_major() -> bytes:
     """The answer to an INIT of a later major version."""
-    return wire.INIT_OUT.pack(wire.MAJOR, wire.MINOR, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    return wire.INIT_OUT.pack(wire.MAJOR, wire.MINOR, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)

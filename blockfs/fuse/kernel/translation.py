@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from blockfs.engine.names.attributes import AttributeChanges
+from blockfs.engine.names.attributes import AttributeChanges, Attributes
 from blockfs.errors import FsError
 from blockfs.fuse.calls import Calls
 from blockfs.fuse.kernel import decode, encode
 from blockfs.fuse.kernel.decode import Header
+from blockfs.fuse.kernel.native import NativeFiles
 from blockfs.fuse.kernel.wire import Opcode
 from blockfs.fuse.requests import REQUESTS, Request
 
@@ -50,10 +52,13 @@ class Translation:
     Args:
         calls: Answer them.
         tells_privileges: The kernel says when setuid, setgid and capabilities must go (FUSE_HANDLE_KILLPRIV_V2).
+        native: Knows the files that the kernel reads and writes itself; None: all go through us.
     """
 
-    def __init__(self, calls: Calls, *, tells_privileges: bool) -> None:
+    def __init__(self, calls: Calls, *, tells_privileges: bool, native: NativeFiles | None = None) -> None:
         self._calls = calls
+        self._native = native
+        self._valid_s = encode.always if native is None else native.valid_s
         self._tells_privileges = tells_privileges
         answers: dict[Opcode, tuple[str, Answer]] = {
             Opcode.LOOKUP: ("lookup", self._lookup),
@@ -99,7 +104,10 @@ class Translation:
 
     def _lookup(self, header: Header, body: memoryview, _may_block: bool) -> bytes:
         found = self._calls.lookup(header.node, decode.name(body))
-        return encode.MISSING if found is None else encode.entry(found)
+        return encode.MISSING if found is None else self._entry(found)
+
+    def _entry(self, found: Attributes) -> bytes:
+        return encode.entry(found, self._valid_s(found.ino))
 
     def _forget(self, header: Header, body: memoryview, _may_block: bool) -> bytes:
         self._calls.forget(decode.forget(header.node, body))
@@ -146,7 +154,7 @@ class Translation:
 
     def _link(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.link(body)
-        return encode.entry(self._calls.link(asked.ino, header.node, asked.name, may_block=may_block))
+        return self._entry(self._calls.link(asked.ino, header.node, asked.name, may_block=may_block))
 
     def _readlink(self, header: Header, _body: memoryview, _may_block: bool) -> bytes:
         return self._calls.readlink(header.node)
@@ -154,20 +162,33 @@ class Translation:
     # --- attributes ---
 
     def _getattr(self, header: Header, _body: memoryview, _may_block: bool) -> bytes:
-        return encode.attr_out(self._calls.getattr(header.node))
+        return encode.attr_out(self._calls.getattr(header.node), self._valid_s(header.node))
 
     def _statx(self, header: Header, _body: memoryview, _may_block: bool) -> bytes:
-        return encode.statx_out(self._calls.getattr(header.node))
+        return encode.statx_out(self._calls.getattr(header.node), self._valid_s(header.node))
 
     def _setattr(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.setattr_(body)
-        kill = asked.kill_privileges
-        if self._tells_privileges and asked.size_bytes is None and asked.changes == _changed_at(asked.changes.ctime_ns):
-            kill |= header.uid in {0, self._calls.getattr(header.node).uid}  # chown(-1, -1): nothing else sends this
+        kill = asked.kill_privileges or (self._tells_privileges and self._ends_all(header, asked))
         changed = self._calls.setattr(
             header.node, asked.size_bytes, asked.changes, kill_privileges=kill, may_block=may_block
         )
-        return encode.attr_out(changed)
+        return encode.attr_out(changed, self._valid_s(header.node))
+
+    def _ends_all(self, header: Header, asked: decode.SetAttributes) -> bool:
+        """Whether a change without a field is one that ends privileges.
+
+        With a writeback cache chown(-1, -1) sends a time of change, without one nothing; and so does a write that
+        passes through, by whom privileges end with it. No other request does.
+        """
+        native, ctime_ns = self._native, asked.changes.ctime_ns
+        says_when = native is None
+        if asked.size_bytes is not None or says_when != (ctime_ns is not None):
+            return False
+        if asked.changes != AttributeChanges(ctime_ns=ctime_ns):
+            return False
+        may_change_owner = header.uid in {0, self._calls.getattr(header.node).uid}
+        return may_change_owner or (native is not None and native.passes_through(header.node))
 
     def _setxattr(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.setxattr(body)
@@ -195,20 +216,50 @@ class Translation:
     def _open(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.open_(body)
         kill = asked.kill_privileges if self._tells_privileges else None
-        fh = self._calls.open(header.node, asked.flags, header.caller, kill_privileges=kill, may_block=may_block)
-        return encode.opened(fh)
+        ino, native = header.node, self._native
+        opening = partial(self._calls.open, ino, asked.flags, header.caller, kill_privileges=kill, may_block=may_block)
+        if native is None:
+            return encode.opened(opening())
+        if may_block:
+            return self._natively(native, ino, asked.flags, opening(), may_block=True)  # what O_TRUNC cuts is not made
+        native.opening(ino, asked.flags)
+        try:
+            fh = opening()
+        except BaseException:
+            native.closing(ino)
+            raise
+        return encode.opened(fh, *native.opened(ino, fh))
+
+    def _natively(
+        self, native: NativeFiles, ino: int, flags: int, fh: int, *, is_new: bool = False, may_block: bool = False
+    ) -> bytes:
+        """The answer to an open that gave this handle."""
+        try:
+            native.opening(ino, flags, is_new=is_new, may_block=may_block)
+        except BaseException:
+            self._calls.release(fh)
+            raise
+        return encode.opened(fh, *native.opened(ino, fh))
+
+    def _made(self, fh: int, made: Attributes, flags: int) -> bytes:
+        """The answer to a request that made a file and opened it."""
+        native = self._native
+        if native is None:
+            return encode.entry(made) + encode.opened(fh)
+        opened = self._natively(native, made.ino, flags, fh, is_new=True)
+        return self._entry(made) + opened
 
     def _create(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.create(body)
         to = header.node, asked.name, asked.mode, asked.flags
         fh, made = self._calls.create(*to, header.maker(asked.umask), may_block=may_block)
-        return encode.entry(made) + encode.opened(fh)
+        return self._made(fh, made, asked.flags)
 
     def _tmpfile(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.create(body)  # its name is the kernel's own, of no use to anybody
         caller = header.maker(asked.umask)
         fh, made = self._calls.tmpfile(header.node, asked.mode, asked.flags, caller, may_block=may_block)
-        return encode.entry(made) + encode.opened(fh)
+        return self._made(fh, made, asked.flags)
 
     def _read(self, _header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.read(body)
@@ -251,7 +302,10 @@ class Translation:
         return self._tells_privileges and header.uid != 0
 
     def _release(self, _header: Header, body: memoryview, _may_block: bool) -> bytes:
-        self._calls.release(decode.handle(body))
+        fh = decode.handle(body)
+        if self._native is not None:
+            self._native.closed(fh)
+        self._calls.release(fh)
         return _DONE
 
     def _fsync(self, _header: Header, body: memoryview, may_block: bool) -> bytes:
@@ -266,7 +320,7 @@ class Translation:
 
     def _readdir(self, _header: Header, body: memoryview, _may_block: bool) -> bytes:
         asked = decode.read(body)
-        entries = encode.Entries(min(asked.length, _LISTING_BYTES))
+        entries = encode.Entries(min(asked.length, _LISTING_BYTES), self._valid_s)
         self._calls.readdir(asked.fh, asked.offset, entries.add)
         return entries.body
 
@@ -277,11 +331,6 @@ class Translation:
     def _fsyncdir(self, _header: Header, _body: memoryview, may_block: bool) -> bytes:
         self._calls.fsyncdir(may_block=may_block)
         return _DONE
-
-
-def _changed_at(ctime_ns: int | None) -> AttributeChanges | None:
-    """A time of change and nothing else; None if there is none."""
-    return None if ctime_ns is None else AttributeChanges(ctime_ns=ctime_ns)
 
 
 def _fitting(value: bytes, room: int) -> bytes:

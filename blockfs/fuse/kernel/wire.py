@@ -88,6 +88,7 @@ class InitFlag(IntFlag):
     MAX_PAGES = 1 << 22
     HANDLE_KILLPRIV_V2 = 1 << 28
     INIT_EXT = 1 << 30
+    PASSTHROUGH = 1 << 37
 
 
 class SetattrField(IntFlag):
@@ -107,6 +108,11 @@ OPEN_KILL_SUIDGID: Final = 1 << 0
 WRITE_KILL_SUIDGID: Final = 1 << 2
 FSYNC_DATASYNC: Final = 1 << 0
 FOPEN_KEEP_CACHE: Final = 1 << 1
+FOPEN_PASSTHROUGH: Final = 1 << 7
+"""The kernel reads, writes and maps the backing file itself. All handles of an inode have it, or none has."""
+
+STACK_DEPTH: Final = 1
+"""How many filesystems may lie on each other from a backing file's up to ours: its own lies on none."""
 
 IN_HEADER: Final = Struct("=IIQQIIIHxx")
 """Length of it all, opcode, unique, node, uid, gid, pid, length of extensions at the end in units of 8 bytes."""
@@ -131,7 +137,7 @@ STATX: Final = Struct("=IIQIIIHxxQQQQ" + "qI4x" * 4 + "IIII112x")
 with its nanoseconds; rdev major and minor, dev major and minor."""
 
 OPEN_OUT: Final = Struct("=QIi")
-"""Handle, FOPEN flags, backing id."""
+"""Handle, FOPEN flags, backing id (0: none)."""
 
 DIRENT: Final = Struct("=QQII")
 """ino, position of the next one, length of the name, type; the name follows, padded to 8 bytes."""
@@ -143,9 +149,9 @@ INIT_IN: Final = Struct("=IIII")
 """major, minor, max_readahead, flags; with INIT_EXT the upper flags follow, and 44 bytes to come."""
 
 INIT_IN_EXT: Final = Struct("=I")
-INIT_OUT: Final = Struct("=IIIIHHIIHHI28x")
+INIT_OUT: Final = Struct("=IIIIHHIIHHII24x")
 """major, minor, max_readahead, flags, max_background, congestion_threshold, max_write, time_gran, max_pages,
-map_alignment, upper flags."""
+map_alignment, upper flags, max_stack_depth (0: no passthrough)."""
 
 SETATTR_IN: Final = Struct("=I4xQQQqqqIIII4xII4x")
 """`SetattrField`s, handle, size, lock owner, atime, mtime, ctime, their nanoseconds, mode, uid, gid."""
@@ -200,6 +206,16 @@ WRITE_OUT: Final = Struct("=II")
 OFFSET_OUT: Final = Struct("=Q")
 """Of LSEEK the offset; of COPY_FILE_RANGE_64 the bytes that were copied."""
 
+BACKING_OPEN: Final = 0x4010_E501
+"""ioctl(2) of /dev/fuse, _IOW(229, 1, struct fuse_backing_map): registers a file, answers its backing id (from 1)."""
+
+BACKING_CLOSE: Final = 0x4004_E502
+"""_IOW(229, 2, uint32_t): forgets a backing id. Handles and mappings that use its file keep it."""
+
+BACKING_MAP: Final = Struct("=iIQ")
+"""Descriptor, flags, padding."""
+
+BACKING_ID: Final = Struct("=I")
 INVAL_INODE_OUT: Final = Struct("=Qqq")
 """Node, offset (below 0: attributes only), length (0: to the end)."""
 

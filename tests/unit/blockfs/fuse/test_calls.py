@@ -579,6 +579,16 @@ MODES = {
 }
 
 
+def test_times_of_writes_are_the_kernels_where_it_keeps_pages_and_else_ours(calls: Calls) -> None:
+    fh, ino = created(calls)
+    calls.setattr(ino, None, AttributeChanges(mtime_ns=1))
+    calls.write(fh, 0, b"x")
+    assert calls.getattr(ino).mtime_ns == 1
+    calls.stamps_writes = True
+    calls.write(fh, 0, b"y")
+    assert calls.getattr(ino).mtime_ns > 1
+
+
 @pytest.mark.parametrize(("mode", "zeros", "size"), MODES.values(), ids=list(MODES))
 def test_a_range_is_a_hole_or_there_is_room_for_it(
     calls: Calls, filesystem: Filesystem, mode: int, zeros: bool, size: int

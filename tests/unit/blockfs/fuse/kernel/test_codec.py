@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import struct
 from contextlib import suppress
 
 import pytest
@@ -37,7 +38,8 @@ LAYOUTS = {
     wire.IN_HEADER: 40, wire.OUT_HEADER: 16, wire.ATTR: 88, wire.ENTRY: 40, wire.ATTR_OUT: 16, wire.STATX: 256,
     wire.STATX_OUT: 32, wire.OPEN_OUT: 16, wire.DIRENT: 24, wire.STATFS_OUT: 80, wire.INIT_OUT: 64, wire.SETATTR_IN: 88,
     wire.WRITE_IN: 40, wire.FALLOCATE_IN: 32, wire.LSEEK_IN: 24, wire.COPY_FILE_RANGE_IN: 56, wire.STATX_IN: 24,
-    wire.INVAL_INODE_OUT: 24, wire.INVAL_ENTRY_OUT: 16,
+    wire.INVAL_INODE_OUT: 24, wire.INVAL_ENTRY_OUT: 16, wire.BACKING_MAP: 16,
+    wire.BACKING_ID: 4,
 }  # fmt: skip
 
 
@@ -187,6 +189,30 @@ def test_an_entry_names_its_node_and_may_be_kept() -> None:
     assert wire.ENTRY.unpack_from(entry) == (7, 0, encode.CACHE_S, encode.CACHE_S, 0, 0)
     assert len(entry) == len(encode.MISSING) == 128
     assert wire.ENTRY.unpack_from(encode.MISSING)[:3] == (0, 0, encode.CACHE_S)
+
+
+def test_attributes_that_change_behind_us_are_told_for_this_moment_only() -> None:
+    """Breaks when size and times of a file that the kernel writes itself are shown as they were."""
+    assert wire.ENTRY.unpack_from(encode.entry(FILE, 0)) == (7, 0, encode.CACHE_S, 0, 0, 0)
+    for told, layout in ((encode.attr_out(FILE, 0), wire.ATTR_OUT), (encode.statx_out(FILE, 0), wire.STATX_OUT)):
+        assert layout.unpack_from(told) == (0, 0, 0)
+    entries = encode.Entries(2 * 160, {7: 0}.__getitem__)
+    entries.add(b"a", FILE, 3)
+    assert entries.body.startswith(encode.entry(FILE, 0))
+
+
+def test_an_open_that_passes_through_names_its_file() -> None:
+    assert wire.OPEN_OUT.unpack(encode.opened(5, wire.FOPEN_PASSTHROUGH, 9)) == (5, 128, 9)
+    assert wire.OPEN_OUT.unpack(encode.opened(5)) == (5, wire.FOPEN_KEEP_CACHE, 0)
+
+
+@pytest.mark.parametrize(
+    ("order", "number", "layout"),
+    [(wire.BACKING_OPEN, 1, wire.BACKING_MAP), (wire.BACKING_CLOSE, 2, wire.BACKING_ID)],
+)
+def test_orders_are_numbered_as_the_kernels_macros_do(order: int, number: int, layout: struct.Struct) -> None:
+    """_IOW(229, number, type) of linux/ioctl.h."""
+    assert order == 1 << 30 | layout.size << 16 | 229 << 8 | number
 
 
 def test_statx_tells_the_time_of_birth() -> None:

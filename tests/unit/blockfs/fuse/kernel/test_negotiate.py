@@ -20,9 +20,34 @@ def test_a_kernel_that_can_do_everything_gets_what_we_want_and_nothing_else() ->
     assert agreed is not None
     assert agreed.flags == REQUIRED | WANTED
     assert agreed.tells_privileges
-    major, minor, readahead, flags, _, _, max_write, granularity, pages, _, upper = wire.INIT_OUT.unpack(agreed.body)
+    major, minor, readahead, flags, _, _, max_write, granularity, pages, _, upper, depth = wire.INIT_OUT.unpack(
+        agreed.body
+    )
     assert (major, minor, readahead, flags, upper) == (7, 45, 131072, int(REQUIRED | WANTED), 0)
-    assert (max_write, granularity, pages) == (1 << 20, 1, 256)
+    assert (max_write, granularity, pages, depth) == (1 << 20, 1, 256, 0)
+    assert not agreed.passes_through
+
+
+def test_a_native_mount_passes_through_and_has_no_writeback_cache() -> None:
+    """Both at once are granted, and then each file that is registered is refused."""
+    agreed = negotiate(offer(), "6.18", native=True)
+    assert agreed is not None
+    assert agreed.passes_through
+    told = wire.INIT_OUT.unpack(agreed.body)
+    flags, upper, depth = told[3], told[10], told[11]
+    assert not flags & InitFlag.WRITEBACK_CACHE
+    assert flags & InitFlag.INIT_EXT
+    assert (upper, depth) == (1 << 5, 1)
+    assert flags | upper << 32 == agreed.flags
+
+
+@pytest.mark.parametrize("missing", [InitFlag.PASSTHROUGH, InitFlag.INIT_EXT])
+def test_without_passthrough_a_mount_is_as_always(missing: InitFlag) -> None:
+    without = offer(minor=39, flags=(1 << 64) - 1 & ~missing)
+    agreed = negotiate(without, "6.8", native=True)
+    assert agreed is not None
+    assert not agreed.passes_through
+    assert agreed == negotiate(without, "6.8")
 
 
 def test_a_kernel_without_what_is_only_wanted_is_good_enough() -> None:

@@ -24,6 +24,7 @@ from blockfs.fuse.answering import Answering
 from blockfs.fuse.calls import Calls
 from blockfs.fuse.kernel import serving as module
 from blockfs.fuse.kernel import wire
+from blockfs.fuse.kernel.native import NativeFiles
 from blockfs.fuse.kernel.serving import Refused, Serving
 from blockfs.fuse.kernel.translation import UNANSWERED, Translation
 from blockfs.fuse.kernel.wire import Opcode
@@ -142,6 +143,83 @@ def test_a_change_of_owner_that_changes_none_ends_privileges(world: World) -> No
     world.ask(Opcode.SETATTR, chown, node=ino)
     assert world.mode(ino) == 0o775
     world.ask(Opcode.RELEASE, wire.HANDLE_IN.pack(fh) + bytes(16))
+
+
+class HotFile:
+    """One file of the host for all inodes; the kernel that it is registered with is not there."""
+
+    def __init__(self) -> None:
+        self.users = 0
+        self.registered: list[int] = []
+
+    def open(self, ino: int, *, may_block: bool = False) -> int | None:
+        self.users += 1
+        return 5
+
+    def release(self, ino: int) -> None:
+        self.users -= 1
+
+    def is_hot(self, ino: int) -> bool:
+        return self.users > 0
+
+    def register(self, descriptor: int) -> int:
+        self.registered.append(descriptor)
+        return 9
+
+    def unregister(self, backing_id: int) -> None:
+        self.registered.remove(5)
+
+    def translation(self, world: World) -> Translation:
+        native = NativeFiles(self, self, lambda ino: world.calls.getattr(ino).size_bytes, lambda _ino: None)
+        return Translation(world.calls, tells_privileges=True, native=native)
+
+
+@pytest.fixture
+def hot(world: World) -> HotFile:
+    """All files of the world are native."""
+    made = HotFile()
+    world.rows = made.translation(world).rows
+    return made
+
+
+def test_files_are_made_opened_and_closed_natively(world: World, hot: HotFile) -> None:
+    made = world.ask(Opcode.CREATE)
+    ino, fh = wire.ENTRY.unpack_from(made)[0], wire.OPEN_OUT.unpack_from(made, 128)[0]
+    assert wire.ENTRY.unpack_from(made)[3] == 0  # whatever attributes come with it
+    assert wire.OPEN_OUT.unpack_from(made, 128)[1:] == (wire.FOPEN_PASSTHROUGH, 9)
+    again, *way = wire.OPEN_OUT.unpack(world.ask(Opcode.OPEN, node=ino))
+    assert way == [wire.FOPEN_PASSTHROUGH, 9]
+    for each in (fh, again):
+        assert hot.registered == [5]
+        world.ask(Opcode.RELEASE, wire.HANDLE_IN.pack(each) + bytes(16))
+    assert (hot.registered, hot.users, world.counters.open_files) == ([], 0, 0)
+    assert wire.OPEN_OUT.unpack(world.ask(Opcode.OPEN, node=ino))[1] == wire.FOPEN_PASSTHROUGH  # in a thread
+
+
+def test_an_open_that_fails_is_not_counted(world: World, hot: HotFile) -> None:
+    ino, fh = world.file()
+    directory = wire.ENTRY.unpack_from(world.ask(Opcode.MKDIR, wire.MKDIR_IN.pack(0o755, 0) + b"d\0"))[0]
+    assert world.refused(Opcode.OPEN, node=directory) == errno.EISDIR
+    assert world.refused(Opcode.OPEN, node=4242) == errno.ENOENT
+    world.ask(Opcode.RELEASE, wire.HANDLE_IN.pack(fh) + bytes(16))
+    assert (hot.registered, hot.users, world.counters.open_files) == ([], 0, 0)
+    assert ino != directory
+
+
+def test_a_native_write_by_somebody_else_ends_privileges(world: World, hot: HotFile) -> None:
+    """The kernel sends a change of nothing then, as for chown(-1, -1)."""
+    ino, fh = world.file()
+    chmod = wire.SETATTR_IN.pack(1, 0, 0, 0, 0, 0, 0, 0, 0, 0, stat.S_IFREG | 0o6775, 0, 0)
+    nothing = wire.SETATTR_IN.pack(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    world.ask(Opcode.SETATTR, chmod, node=ino)
+    world.ask(Opcode.SETATTR, nothing, node=ino, uid=4242)
+    assert world.mode(ino) == 0o775
+    world.ask(Opcode.RELEASE, wire.HANDLE_IN.pack(fh) + bytes(16))
+    world.ask(Opcode.SETATTR, chmod, node=ino)
+    world.ask(Opcode.SETATTR, nothing, node=ino, uid=4242)
+    assert world.mode(ino) == 0o6775  # nobody has it open: a chown, and not theirs to ask for
+    world.ask(Opcode.SETATTR, nothing, node=ino)
+    assert world.mode(ino) == 0o775
 
 
 def test_each_call_has_a_request(world: World) -> None:

@@ -1,0 +1,194 @@
+"""Which files the kernel reads and writes itself (FUSE passthrough), and which through us: one way per inode at a time.
+
+From an inode's first open to the RELEASE of its last handle all handles go one way, with one backing id: the kernel
+fails any other open with EIO. RELEASE comes when the last handle is closed, also while mappings live: they hold the
+backing file, and go on reading and writing it. To know of those is the business of whoever owns the backing files.
+
+Source: fs/fuse/iomode.c, fs/fuse/passthrough.c and fs/fuse/backing.c in Linux 6.18.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from blockfs.errors import WouldBlock
+from blockfs.fuse.kernel import wire
+from blockfs.fuse.kernel.encode import CACHE_S
+from blockfs.runtime.logs import Log
+
+WORTH_IT_BYTES: Final = 4 << 20
+"""A smaller file that is only read goes through us: to make it ready takes a commit, longer than to read it."""
+
+log = Log()
+
+
+class HotFiles(Protocol):
+    """Owns the files of the host that the kernel reads and writes. Thread-safe."""
+
+    def open(self, ino: int, *, may_block: bool = False) -> int | None:
+        """One more user of an inode's file: its descriptor, open for both ways, until `release`; it stays the owner's.
+
+        Returns:
+            None: this one can't be had, and is not used.
+
+        Raises:
+            WouldBlock: It must be made first, and `may_block` is false.
+        """
+
+    def release(self, ino: int) -> None:
+        """One user less. Mappings may live on. Never waits."""
+
+    def is_hot(self, ino: int) -> bool:
+        """Whether that file is what the inode's content is now. Never waits."""
+
+
+class Registry(Protocol):
+    """What the kernel knows by numbers: see `Channel`."""
+
+    def register(self, descriptor: int) -> int:
+        """Number a file; OSError: refused."""
+
+    def unregister(self, backing_id: int) -> None:
+        """Forget a number; OSError: the kernel has unmounted."""
+
+
+class _Open(msgspec.Struct):
+    """An inode that is open.
+
+    Attributes:
+        handles: How many.
+        backing_id: Of its file; None: it goes through us.
+        is_decided: Which of the two is certain, and not being found out or undone.
+    """
+
+    handles: int = 0
+    backing_id: int | None = None
+    is_decided: bool = False
+
+
+class NativeFiles:
+    """The inodes that are open on a native mount. Thread-safe.
+
+    Args:
+        hot: Has their files.
+        registry: Makes the kernel know them.
+        size: Of a regular file, in bytes.
+        forget_pages: Has the kernel drop what it keeps of an inode, attributes included. Called in threads only.
+    """
+
+    def __init__(
+        self, hot: HotFiles, registry: Registry, size: Callable[[int], int], forget_pages: Callable[[int], None]
+    ) -> None:
+        self._hot = hot
+        self._registry = registry
+        self._size = size
+        self._forget_pages = forget_pages
+        self._changed = threading.Condition()
+        self._open: dict[int, _Open] = {}
+        self._inos: dict[int, int] = {}
+        self._was_refused = False
+
+    def opening(self, ino: int, flags: int, *, is_new: bool = False, may_block: bool = False) -> None:
+        """Decide which way the handles of an inode go, and count one more. `opened` follows, or `closing`.
+
+        Args:
+            ino: A regular file.
+            flags: Of open(2).
+            is_new: The kernel does not know it yet, so it keeps nothing of it.
+            may_block: Wait until its file is made, and for other requests: in a thread, without the engine's lock.
+
+        Raises:
+            WouldBlock: That must be waited for, and `may_block` is false. Nothing is counted then; so for all errors.
+        """
+        with self._changed:
+            while (now := self._open.get(ino)) is not None and not now.is_decided:
+                if not may_block:
+                    raise WouldBlock("somebody opens it")
+                self._changed.wait()
+            if now is not None:
+                now.handles += 1
+                return
+            now = self._open[ino] = _Open()
+        try:
+            if flags & os.O_ACCMODE != os.O_RDONLY or self._hot.is_hot(ino) or self._size(ino) >= WORTH_IT_BYTES:
+                now.backing_id = self._made(ino, is_new=is_new, may_block=may_block)
+        except BaseException:
+            self._end(ino)
+            raise
+        with self._changed:
+            now.handles, now.is_decided = 1, True
+            self._changed.notify_all()
+
+    def _made(self, ino: int, *, is_new: bool, may_block: bool) -> int | None:
+        """Register an inode's file. Without our lock: it may take seconds."""
+        if not (is_new or may_block):
+            raise WouldBlock("what the kernel keeps of the file must go")
+        descriptor = self._hot.open(ino, may_block=may_block)
+        if descriptor is None:
+            return None
+        try:
+            backing_id = self._registry.register(descriptor)
+        except OSError as error:
+            # Through us it is slower, and as good. Once is enough to be told of it.
+            if not self._was_refused:
+                log.warning("native.refused", ino=ino, reason=str(error))
+            self._was_refused = True
+            self._hot.release(ino)
+            return None
+        if not is_new:
+            # Attributes that the kernel was told count for a day, and pages that it has are shown again when the inode
+            # goes through us the next time. From now on both change behind us, and nothing becomes new of either.
+            self._forget_pages(ino)
+        return backing_id
+
+    def opened(self, ino: int, fh: int) -> tuple[int, int]:
+        """What was counted is this handle; returns what its open is answered: FOPEN flags and backing id."""
+        with self._changed:
+            self._inos[fh] = ino
+            backing_id = self._open[ino].backing_id
+        return (wire.FOPEN_KEEP_CACHE, 0) if backing_id is None else (wire.FOPEN_PASSTHROUGH, backing_id)
+
+    def closed(self, fh: int) -> None:
+        """RELEASE of a handle."""
+        with self._changed:
+            ino = self._inos.pop(fh, None)
+        if ino is not None:
+            self.closing(ino)
+
+    def closing(self, ino: int) -> None:
+        """One handle less, or one that did not become one. After the last one the next open decides anew."""
+        with self._changed:
+            now = self._open[ino]
+            now.handles -= 1
+            if now.handles:
+                return
+            now.is_decided = False
+        try:
+            if now.backing_id is not None:
+                try:
+                    self._registry.unregister(now.backing_id)
+                except OSError as error:  # the kernel has unmounted, and forgotten all of them
+                    log.debug("native.not_unregistered", ino=ino, reason=str(error))
+                self._hot.release(ino)
+        finally:
+            self._end(ino)
+
+    def _end(self, ino: int) -> None:
+        with self._changed:
+            del self._open[ino]
+            self._changed.notify_all()
+
+    def passes_through(self, ino: int) -> bool:
+        """Whether it is open, and the kernel reads and writes it itself."""
+        with self._changed:
+            now = self._open.get(ino)
+            return now is not None and now.backing_id is not None
+
+    def valid_s(self, ino: int) -> int:
+        """How long the kernel may trust an inode's attributes: not at all while it, or a mapping, changes them."""
+        return 0 if self._hot.is_hot(ino) else CACHE_S

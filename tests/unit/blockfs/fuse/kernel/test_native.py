@@ -1,0 +1,250 @@
+"""Files that the kernel reads and writes itself: one way and one id per inode, from first open to last RELEASE."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+import structlog
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from blockfs.errors import NoSpaceError, WouldBlock
+from blockfs.fuse.kernel import wire
+from blockfs.fuse.kernel.encode import CACHE_S
+from blockfs.fuse.kernel.native import WORTH_IT_BYTES, NativeFiles
+
+INO, SMALL, REFUSED = 7, 8, 9
+THROUGH_US = (wire.FOPEN_KEEP_CACHE, 0)
+
+
+class Hot:
+    """Hot files and the kernel's register of them, without files.
+
+    Attributes:
+        users: ino → opened and not released.
+        ids: Backing ids that are known → descriptor.
+        events: What happened, in order.
+        hot: inos whose file is their content.
+    """
+
+    def __init__(self) -> None:
+        self.users: dict[int, int] = {}
+        self.ids: dict[int, int] = {}
+        self.events: list[str] = []
+        self.hot: set[int] = set()
+        self.refusal: OSError | None = None
+        self.failure: Exception | None = None
+        self.meanwhile: Callable[[], None] = lambda: None
+        self.last_id = 0
+
+    def open(self, ino: int, *, may_block: bool = False) -> int | None:
+        self.meanwhile()
+        if self.failure is not None:
+            raise self.failure
+        if ino == REFUSED:
+            return None
+        self.events.append("open")
+        self.users[ino] = self.users.get(ino, 0) + 1
+        self.hot.add(ino)
+        return 100 + ino
+
+    def release(self, ino: int) -> None:
+        self.events.append("release")
+        self.users[ino] -= 1
+
+    def is_hot(self, ino: int) -> bool:
+        return ino in self.hot
+
+    def register(self, descriptor: int) -> int:
+        if self.refusal is not None:
+            raise self.refusal
+        self.events.append("register")
+        self.last_id += 1
+        self.ids[self.last_id] = descriptor
+        return self.last_id
+
+    def unregister(self, backing_id: int) -> None:
+        self.events.append("unregister")
+        del self.ids[backing_id]
+
+    def forget_pages(self, ino: int) -> None:
+        self.events.append("forget")
+
+    def native(self) -> NativeFiles:
+        return NativeFiles(self, self, lambda ino: 1 if ino == SMALL else WORTH_IT_BYTES, self.forget_pages)
+
+
+@pytest.fixture
+def hot() -> Hot:
+    return Hot()
+
+
+@pytest.fixture
+def native(hot: Hot) -> NativeFiles:
+    return hot.native()
+
+
+def opened(native: NativeFiles, fh: int, ino: int = INO, flags: int = os.O_RDWR) -> tuple[int, int]:
+    native.opening(ino, flags, may_block=True)
+    return native.opened(ino, fh)
+
+
+def test_all_handles_have_one_id_and_the_last_one_ends_it(native: NativeFiles, hot: Hot) -> None:
+    """Breaks when a second open fails with EIO, or the kernel keeps files that nobody uses."""
+    assert opened(native, 1) == (wire.FOPEN_PASSTHROUGH, 1)
+    native.opening(INO, os.O_RDONLY)  # no reason to wait any more
+    assert native.opened(INO, 2) == (wire.FOPEN_PASSTHROUGH, 1)
+    native.closed(1)
+    assert (hot.users, hot.ids) == ({INO: 1}, {1: 100 + INO})
+    assert native.passes_through(INO)
+    native.closed(2)
+    assert not native.passes_through(INO)
+    assert hot.events == ["open", "register", "forget", "unregister", "release"]
+    assert opened(native, 3) == (wire.FOPEN_PASSTHROUGH, 2)
+
+
+def test_a_file_that_is_to_be_made_is_waited_for_in_a_thread(native: NativeFiles, hot: Hot) -> None:
+    with pytest.raises(WouldBlock):
+        native.opening(INO, os.O_RDWR)
+    assert not hot.events
+    assert opened(native, 1) == (wire.FOPEN_PASSTHROUGH, 1)
+
+
+def test_a_new_file_waits_for_nothing(native: NativeFiles, hot: Hot) -> None:
+    native.opening(INO, os.O_WRONLY, is_new=True)
+    assert native.opened(INO, 1) == (wire.FOPEN_PASSTHROUGH, 1)
+    assert hot.events == ["open", "register"]  # and the kernel keeps nothing of it
+
+
+def test_a_small_file_that_is_read_goes_through_us_and_then_all_do(native: NativeFiles, hot: Hot) -> None:
+    """Breaks when who writes gets another way than who reads already: the kernel fails that with EIO."""
+    native.opening(SMALL, os.O_RDONLY)
+    assert native.opened(SMALL, 1) == THROUGH_US
+    native.opening(SMALL, os.O_RDWR)
+    assert native.opened(SMALL, 2) == THROUGH_US
+    native.closed(1)
+    native.closed(2)
+    assert not hot.events
+    assert opened(native, 3, SMALL) == (wire.FOPEN_PASSTHROUGH, 1)
+
+
+def test_a_small_file_that_is_hot_is_never_read_through_us(native: NativeFiles, hot: Hot) -> None:
+    """A mapping may still write to it, and the kernel would show its own pages."""
+    hot.hot.add(SMALL)
+    assert opened(native, 1, SMALL, os.O_RDONLY) == (wire.FOPEN_PASSTHROUGH, 1)
+
+
+def test_a_file_that_cant_be_hot_goes_through_us(native: NativeFiles, hot: Hot) -> None:
+    assert opened(native, 1, REFUSED) == THROUGH_US
+    native.closed(1)
+    assert not hot.events
+
+
+def test_what_the_kernel_does_not_take_goes_through_us_and_is_told_once(native: NativeFiles, hot: Hot) -> None:
+    hot.refusal = OSError(errno.EPERM, "Operation not permitted")
+    with structlog.testing.capture_logs() as logs:
+        assert opened(native, 1) == THROUGH_US
+        assert opened(native, 2, INO + 10) == THROUGH_US
+    assert [one["event"] for one in logs] == ["native.refused"]
+    assert set(hot.users.values()) == {0}
+
+
+def test_an_open_that_fails_leaves_nothing(native: NativeFiles, hot: Hot) -> None:
+    hot.failure = NoSpaceError("full")
+    with pytest.raises(NoSpaceError):
+        native.opening(INO, os.O_RDWR, may_block=True)
+    hot.failure = None
+    assert opened(native, 1) == (wire.FOPEN_PASSTHROUGH, 1)
+    native.opening(INO, os.O_RDWR)
+    native.closing(INO)  # counted, and then not opened
+    native.closed(1)
+    assert (hot.users, hot.ids) == ({INO: 0}, {})
+
+
+def test_attributes_are_told_for_this_moment_only_while_a_file_is_hot(native: NativeFiles, hot: Hot) -> None:
+    assert native.valid_s(INO) == CACHE_S
+    opened(native, 1)
+    native.closed(1)
+    assert native.valid_s(INO) == 0  # mappings outlive handles
+    hot.hot.clear()
+    assert native.valid_s(INO) == CACHE_S
+
+
+def test_who_opens_a_file_that_is_being_made_waits_and_shares_it(native: NativeFiles, hot: Hot) -> None:
+    """Breaks when two first opens register two files, and one of the two programs gets EIO."""
+    makes, may_go_on = threading.Event(), threading.Event()
+
+    def meanwhile() -> None:
+        makes.set()
+        assert may_go_on.wait(60)
+
+    hot.meanwhile = meanwhile
+    answers = {}
+    threads = [
+        threading.Thread(target=lambda fh=fh: answers.update({fh: opened(native, fh)}), daemon=True) for fh in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    assert makes.wait(60)
+    with pytest.raises(WouldBlock):
+        native.opening(INO, os.O_RDONLY)
+    may_go_on.set()
+    for thread in threads:
+        thread.join(60)
+    assert answers == dict.fromkeys(range(8), (wire.FOPEN_PASSTHROUGH, 1))
+    for fh in range(8):
+        native.closed(fh)
+    assert (hot.users, hot.ids) == ({INO: 0}, {})
+
+
+class Machine(RuleBasedStateMachine):
+    """Opens and closes in any order: at any time the handles of an inode have one way and one living id."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hot = Hot()
+        self.native = self.hot.native()
+        self.handles: dict[int, tuple[int, tuple[int, int]]] = {}
+        self.last = 0
+
+    @rule(ino=st.sampled_from([INO, SMALL, REFUSED]), flags=st.sampled_from([os.O_RDONLY, os.O_WRONLY, os.O_RDWR]))
+    def open(self, ino: int, flags: int) -> None:
+        self.last += 1
+        self.handles[self.last] = (ino, opened(self.native, self.last, ino, flags))
+
+    @rule(ino=st.sampled_from([INO, SMALL, REFUSED]), flags=st.sampled_from([os.O_RDONLY, os.O_RDWR]))
+    def open_and_fail(self, ino: int, flags: int) -> None:
+        self.native.opening(ino, flags, may_block=True)
+        self.native.closing(ino)
+
+    @precondition(lambda self: self.handles)
+    @rule(data=st.data())
+    def close(self, data: st.DataObject) -> None:
+        fh = data.draw(st.sampled_from(sorted(self.handles)))
+        del self.handles[fh]
+        self.native.closed(fh)
+
+    @rule(ino=st.sampled_from([INO, SMALL]))
+    def cool_down(self, ino: int) -> None:
+        if not self.hot.users.get(ino):
+            self.hot.hot.discard(ino)
+
+    @invariant()
+    def one_way(self) -> None:
+        ways: dict[int, set[tuple[int, int]]] = {}
+        for ino, way in self.handles.values():
+            ways.setdefault(ino, set()).add(way)
+        assert all(len(each) == 1 for each in ways.values())
+        living = {ino: way[1] for ino, [way] in ((ino, list(each)) for ino, each in ways.items()) if way[1]}
+        assert self.hot.ids == {backing_id: 100 + ino for ino, backing_id in living.items()}
+        assert {ino for ino, users in self.hot.users.items() if users} == set(living)
+        assert all(users in {0, 1} for users in self.hot.users.values())
+
+
+Machine.TestCase.settings = settings(stateful_step_count=30)
+TestMachine = Machine.TestCase
