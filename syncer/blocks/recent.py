@@ -81,6 +81,10 @@ class RecentBlocks:
         if not self._prefixes[prefix]:
             del self._prefixes[prefix]
 
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._numbers)
+
     def has(self, prefix: bytes) -> bool:
         """Whether an id begins with these 8 bytes."""
         return prefix in self._prefixes

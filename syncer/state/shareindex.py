@@ -175,8 +175,9 @@ class IdIndex:
             cursor = txn.cursor(db=self._ids)
             # In their order in the index: one page after the other, and neighbours on the same one.
             ordered = sorted(prefixes)
+            found: set[bytes]
             if self._is_current(txn, rows):
-                found = {prefix for prefix in ordered if cursor.set_key(prefix)}
+                found = {prefix for prefix, _ in cursor.getmulti(ordered)}
             else:
                 known: dict[Nid, Content | None] = {}
                 found = {prefix for prefix in ordered if any(self._named(txn, cursor, prefix, rows, known))}

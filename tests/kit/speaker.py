@@ -22,7 +22,7 @@ import trio
 from syncer.peer.links.address import Address
 from syncer.peer.links.capability import held
 from syncer.peer.links.link import Came, Gone, Received
-from syncer.peer.links.links import Links
+from syncer.peer.links.links import Event, Links
 from syncer.peer.links.opening import Opened, opened
 from syncer.peer.settings import parse
 from syncer.peer.wire.carrier import Carrier
@@ -112,21 +112,23 @@ async def _obey(links: Links, received: list[Received]) -> None:
 async def _run(made: Opened, path: str) -> None:
     links = Links(parse(Path(path).read_text(), path).peers, made.sockets)
     received: list[Received] = []
+
+    def happened(event: Event) -> None:
+        match event:
+            case Came():
+                told = msgspec.structs.asdict(event)
+                _show(came=told | {"addresses": [address.hex() for address in event.addresses]})
+            case Gone(link=link):
+                _show(gone=link)
+            case Received(link=link, source=source, frame=data):
+                received.append(event)
+                shown = {"carrier": source.carrier, "host": source.host.hex(), "port": source.port}
+                _show(received={"link": link, "frame": data.hex(), "source": shown})
+
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(links.run)
-        nursery.start_soon(_obey, links, received)
-        while True:
-            for event in await links.receive():
-                match event:
-                    case Came():
-                        told = msgspec.structs.asdict(event)
-                        _show(came=told | {"addresses": [address.hex() for address in event.addresses]})
-                    case Gone(link=link):
-                        _show(gone=link)
-                    case Received(link=link, source=source, frame=data):
-                        received.append(event)
-                        shown = {"carrier": source.carrier, "host": source.host.hex(), "port": source.port}
-                        _show(received={"link": link, "frame": data.hex(), "source": shown})
+        nursery.start_soon(links.run, happened)
+        await _obey(links, received)
+        await trio.sleep_forever()
 
 
 def main(path: str) -> None:

@@ -13,7 +13,8 @@ from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.peer.exchange.exchange import Exchange
 from syncer.peer.links.address import Address
-from syncer.peer.links.link import Came, Received
+from syncer.peer.links.link import Came, Gone, Received
+from syncer.peer.links.links import Event, Happened
 from syncer.peer.settings import Peers
 from syncer.peer.wire.frames import Carrier
 from syncer.ports.blocks import BlockSource, Priority, Want
@@ -49,9 +50,9 @@ class Station:
             on_battery=lambda: self.on_battery,
         )
         self.exchange.uploads = Inline(self.settings.uploads)
-        self._send, self._receive = trio.open_memory_channel[Any](1000)
+        self._send, self._receive = trio.open_memory_channel[Event](1000)
         wire.stations.append(self)
-        self._send.send_nowait([self._came()])
+        self._send.send_nowait(self._came())
 
     def _came(self) -> Came:
         return Came(
@@ -61,18 +62,16 @@ class Station:
 
     # --- Wires
 
-    async def run(self) -> None:
-        await trio.sleep_forever()
-
-    async def receive(self) -> Any:
-        return await self._receive.receive()
+    async def run(self, happened: Happened) -> None:
+        async for event in self._receive:
+            happened(event)
 
     def send(self, link: str, frame: bytes, to: Address | None) -> bool:
         self.wire.frames.append(frame)
         source = Address(carrier=Carrier.ETHERNET, host=bytes([self.number]))
         for other in self.wire.stations:
             if other is not self and (to is None or to.host == bytes([other.number])):
-                other._send.send_nowait([Received(link="lan0", source=source, frame=frame)])
+                other._send.send_nowait(Received(link="lan0", source=source, frame=frame))
         return True
 
     def confirm(self, received: Received) -> None:
@@ -104,6 +103,7 @@ class Station:
 
     def lose_all_links(self) -> None:
         """Nothing is heard any more."""
+        self._send.send_nowait(Gone(link="lan0"))
         self._send.close()
 
     async def fetches(self, blocks: Sequence[bytes], *others: BlockSource, root: str = "root") -> dict[BlockId, bytes]:

@@ -135,6 +135,8 @@ class SharedRoot:
             return [False] * len(prefixes)
         found = self._ask(lambda index, rows: index.match(prefixes, rows)) or [False] * len(prefixes)
         recent = self.recent_blocks
+        if not recent:  # mostly no cycle is under way
+            return found
         return [there or recent.has(prefix) for there, prefix in zip(found, prefixes, strict=True)]
 
     def read(self, block: BlockId) -> bytes | None:

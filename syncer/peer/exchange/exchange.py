@@ -13,7 +13,6 @@ Source: docs/design/peer-protocol.md.
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import time
@@ -38,7 +37,7 @@ from syncer.peer.exchange.source import PeerSource
 from syncer.peer.links.address import Address
 from syncer.peer.links.host import is_on_battery
 from syncer.peer.links.link import Came, Gone, Received
-from syncer.peer.links.links import Event
+from syncer.peer.links.links import Event, Happened
 from syncer.peer.session.actions import Action, Answered, AskConnected, Heard, Left, LinkId, LookUp, Send
 from syncer.peer.session.actions import Link as SessionLink
 from syncer.peer.session.budget import inbound_connections
@@ -62,12 +61,8 @@ PAUSE_S: Final = 0.1  # if the system has no more file descriptors for who comes
 class Wires(Protocol):
     """Frames of all interfaces; `links.Links` is one."""
 
-    async def run(self) -> None:
-        """Hear, until cancelled."""
-        ...
-
-    async def receive(self) -> Sequence[Event]:
-        """What happened."""
+    async def run(self, happened: Happened) -> None:
+        """Hear, until cancelled, and tell what happened."""
         ...
 
     def send(self, link: str, frame: bytes, to: Address | None) -> bool:
@@ -169,8 +164,7 @@ class Exchange:
             )
             try:
                 await self._listen(nursery)
-                nursery.start_soon(self._wires.run)
-                nursery.start_soon(self._hear)
+                nursery.start_soon(self._wires.run, self._happened)
                 nursery.start_soon(self._tick)
                 task_status.started()
                 await trio.sleep_forever()
@@ -329,12 +323,6 @@ class Exchange:
 
     # --- links
 
-    async def _hear(self) -> None:
-        with contextlib.suppress(trio.EndOfChannel):  # no link is left, nor will be: connections may still be taken
-            while True:
-                for event in await self._wires.receive():
-                    self._happened(event)
-
     def _happened(self, event: Event) -> None:
         match event:
             case Received():
@@ -353,12 +341,12 @@ class Exchange:
         now = trio.current_time()
         link = LinkId(received.link)
         actions = self.session.handle_frame(received.frame, link, received.source, now, self._unix())
+        self._do(actions)  # first: somebody waits for an answer
         if valid.total() > before:
             self._wires.confirm(received)
         if self._clocks_agree and self.session.counters.drops[Drop.EPOCH]:
             self._clocks_agree = False  # once: anybody may send such frames
             log.warning("peers.clock_differs", link=received.link, epoch_s=EPOCH_S)
-        self._do(actions)
 
     async def _linked_until(self, deadline: float) -> None:
         with trio.move_on_at(deadline):

@@ -1,14 +1,16 @@
 """All links of this machine: frames come in, frames go out, interfaces come and go.
 
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(links.run)
-        while True:
-            for event in await links.receive():
-                match event:
-                    case Received(link=link, source=source, frame=frame):
-                        actions = session.handle_frame(…)
-                        if actions: links.confirm(event)
-                        …  links.send(link, answer, source)
+    def happened(event: Event) -> None:
+        match event:
+            case Received(link=link, source=source, frame=frame):
+                actions = session.handle_frame(…)
+                if actions: links.confirm(event)
+                …  links.send(link, answer, source)
+
+    await links.run(happened)
+
+Who reads a frame hands it over before it looks for the next one: a queue and another task were a tenth of the time in
+which a question is answered.
 
 No error of a socket or an interface is fatal. What nobody reads in time waits in the kernel's queue, which is bounded,
 and then is lost there, where that costs us nothing: however much is sent, so many frames a second are read and no more.
@@ -19,7 +21,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 import trio
@@ -43,11 +45,11 @@ READ_PER_S: Final = 2000  # frames; at 10 µs each, 2 % of a core. 10,000 wants 
 _BATCH: Final = 64
 _REST_S: Final = 0.01  # of a reader that has used up its frames: it wakes for 20 at once, not for each
 _AGAIN_S: Final = 30.0  # after the kernel could not be asked: a sandbox, or too many open files
-_BATCHES: Final = 8  # that wait for the reader
 _MOST_BYTES: Final = 2048
 assert _MOST_BYTES > MAX_FRAME_BYTES, "a frame that is too long must be seen to be"
 
 Event: TypeAlias = Came | Gone | Received
+Happened: TypeAlias = Callable[[Event], None]
 
 
 class Links:
@@ -81,12 +83,16 @@ class Links:
         self._came: dict[str, Came] = {}
         self._metered: dict[str, bool] = {}
         self._found: list[Interface] = []
-        self._changed: list[Event] = []
         self._pace = Bucket(READ_PER_S, READ_PER_S)
-        self._send_events, self._events = trio.open_memory_channel[Sequence[Event]](_BATCHES)
+        self._happened: Happened = _nobody
 
-    async def run(self) -> None:
-        """Hear, until cancelled."""
+    async def run(self, happened: Happened) -> None:
+        """Hear, until cancelled.
+
+        Args:
+            happened: Told of each event, in the order in which they are; nothing else is read meanwhile.
+        """
+        self._happened = happened
         changes = Changes()
         try:
             async with trio.open_nursery() as nursery:
@@ -96,19 +102,7 @@ class Links:
                         nursery.start_soon(self._read, carrier, waiting)
         finally:
             changes.close()
-            self._send_events.close()
-
-    async def receive(self) -> Sequence[Event]:
-        """What happened, in the order in which it did; waits until there is something.
-
-        Raises:
-            trio.EndOfChannel: `run` has ended.
-        """
-        if self._changed:
-            changed, self._changed = self._changed, []
-            await trio.lowlevel.checkpoint()
-            return changed
-        return await self._events.receive()
+            self._happened = _nobody
 
     def links(self) -> list[Came]:
         """What is there now."""
@@ -135,10 +129,7 @@ class Links:
             before = self._came.get(known.name)
             if before is None or known.ways.longest_body(now) != before.bound:  # nothing else of it can be another now
                 told = self._came[known.name] = known.came(now)
-                try:
-                    self._send_events.send_nowait([told])
-                except trio.WouldBlock:
-                    self._changed.append(told)
+                self._happened(told)
 
     async def _read(self, carrier: Sockets, waiting: socket.socket) -> None:
         while True:
@@ -147,23 +138,20 @@ class Links:
             except trio.ClosedResourceError:  # of an interface that is gone
                 return
             self.counters["wakeups"] += 1
-            batch = self._batch(carrier, waiting)
-            if batch:
-                await self._tell(batch)
+            self._hear(carrier, waiting)
             # What comes faster than we read waits in the kernel's queue, and is lost there when that is full.
             if self._pace.ready_at(trio.current_time()) > trio.current_time():
                 await trio.sleep(_REST_S)
 
-    def _batch(self, carrier: Sockets, waiting: socket.socket) -> list[Received]:
-        """Read what is there, as far as the pace allows; returns the frames of links."""
-        batch: list[Received] = []
+    def _hear(self, carrier: Sockets, waiting: socket.socket) -> None:
+        """Read what is there, as far as the pace allows, and tell of the frames of links."""
         for _ in range(_BATCH):
             if not self._pace.take(trio.current_time()):
-                break
+                return
             try:
                 arrived = carrier.receive(waiting, _MOST_BYTES)
             except BlockingIOError:
-                break
+                return
             except OSError:  # of an earlier frame that found nobody; the next call is not concerned
                 self.counters["error_receive"] += 1
                 continue
@@ -173,8 +161,7 @@ class Links:
                 continue
             self.counters["received"] += 1
             self.counters["received_bytes"] += len(arrived.frame)
-            batch.append(Received(link=link, source=arrived.source, frame=arrived.frame))
-        return batch
+            self._happened(Received(link=link, source=arrived.source, frame=arrived.frame))
 
     def _link_of(self, arrived: Arrived) -> str | None:
         name = arrived.name or self._by_index.get(arrived.index, "")
@@ -196,13 +183,13 @@ class Links:
             if found != self._found:
                 self._metered = await metered(self._environment)
                 self._found = found
-            await self._update(usable(found, self._settings, self._sockets, self._facts), nursery)
+            self._update(usable(found, self._settings, self._sockets, self._facts), nursery)
             await changes.wait()
 
     def _facts(self, name: str) -> Facts:
         return Facts(wireless=is_wireless(name), metered=self._metered.get(name))
 
-    async def _update(self, now_usable: Sequence[Usable], nursery: trio.Nursery) -> None:
+    def _update(self, now_usable: Sequence[Usable], nursery: trio.Nursery) -> None:
         """Put these in the place of what was."""
         before = self._links
         self._links = {}
@@ -221,8 +208,8 @@ class Links:
         for event in events:
             log.info("link.gone" if isinstance(event, Gone) else "link.came", link=event.link)
         self._came = came
-        if events:
-            await self._tell(events)
+        for event in events:
+            self._happened(event)
 
     def _leave(self, before: Iterable[Link]) -> None:
         """Close the ears that no link needs now: one whose interface loses IPv6 for a while hears nothing more."""
@@ -235,5 +222,6 @@ class Links:
                         trio.lowlevel.notify_closing(ear)
                         ear.close()
 
-    async def _tell(self, events: Sequence[Event]) -> None:
-        await self._send_events.send(events)
+
+def _nobody(event: Event) -> None:
+    """Who is told before `run` and after it."""

@@ -115,7 +115,7 @@ class Answering:
             request: The question.
             known: How many peers of the share there are.
         """
-        if keeps_silent(known, self._chance()):
+        if keeps_silent(known, self._chance(known)):
             return None
         self._tickets += 1
         ticket = Ticket(self._tickets)
@@ -138,7 +138,7 @@ class Answering:
 
     def came(self, newcomer: Newcomer, known: int, now: float) -> None:
         """Somebody asks who is there: one of many keeps silent, here too."""
-        if not keeps_silent(known, self._chance()):
+        if not keeps_silent(known, self._chance(known)):
             self._tickets += 1
             self._wait(Ticket(self._tickets), newcomer, known, now)
 
@@ -160,10 +160,11 @@ class Answering:
         heapq.heapify(self._waiting)
 
     def _wait(self, ticket: Ticket, what: Reply | Newcomer, known: int, now: float) -> None:
-        heapq.heappush(self._waiting, (now + jitter_s(known, self._chance()), ticket, what))
+        heapq.heappush(self._waiting, (now + jitter_s(known, self._chance(known)), ticket, what))
 
-    def _chance(self) -> float:
-        return int.from_bytes(self._entropy(4), "big") / _FRACTION
+    def _chance(self, known: int) -> float:
+        """0 to 1, random; among few nothing depends on it."""
+        return int.from_bytes(self._entropy(4), "big") / _FRACTION if known > CROWD else 0.0
 
 
 def _key_of(what: Reply | Newcomer) -> ShareKey:

@@ -14,7 +14,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from itertools import islice
+from itertools import groupby
 from typing import Final
 
 from blockfs.blocks.ids import BlockId
@@ -72,10 +72,9 @@ class Asking:
             How many are new.
         """
         wants = self._wants
-        unknown = (block for block in ids if block not in wants)
-        new = dict.fromkeys(islice(dict.fromkeys(unknown), WANTS - len(wants)))
+        new = [block for block in dict.fromkeys(ids) if block not in wants][: WANTS - len(wants)]
         wants.update(dict.fromkeys(new, _NEVER))
-        self._due.update(new)
+        self._due.update(dict.fromkeys(new))
         self._order.extend(new)
         if self._due:
             # The first want travels at once; those that come right behind it wait for each other.
@@ -186,10 +185,11 @@ class Asking:
 
     def _asked(self, taken: Sequence[BlockId], now: float) -> None:
         wants = self._wants
-        before = {wants[block].times for block in taken}  # one, or few
-        groups = [(times, [block for block in taken if wants[block].times == times]) for times in before]
-        for times, ids in groups:  # only now: waiting changes how often they were asked
-            self._wait(ids, times, now)
+        groups: dict[int, list[BlockId]] = {}
+        for last, ids in groupby(taken, wants.__getitem__):  # what was asked together is mostly together again
+            groups.setdefault(last.times, []).extend(ids)
+        for times, together in groups.items():  # only now: waiting changes how often they were asked
+            self._wait(together, times, now)
 
     def _wait(self, ids: list[BlockId], times: int, now: float) -> None:
         if ids:

@@ -53,6 +53,7 @@ from syncer.peer.wire.keys import EpochKeys, epoch_of, nearby_epoch
 DISCOVERY_S: Final = 1.0  # while somebody is there, so often a question asks also those who have nothing
 HASTEN_S: Final = 1.0  # so often, at most, all is asked again because somebody came
 BROADCASTS: Final = 8  # frames of one flush; with more wants than that connected peers are asked over their connections
+AT_ONCE: Final = 8  # questions that are made before they are sent: who is asked begins while we make the next ones
 _QID_BYTES: Final = 4
 _WHOHAS_BYTES: Final = 8  # of a question's body before its tokens
 
@@ -380,7 +381,9 @@ class Session:
         actions: list[Action] = []
         for share, state in asking:
             actions += self._by_connections(share, state, BROADCASTS * most, now)
-        while asking and self._outbound.ready(now):
+        sent = 0  # what is due still goes with the next `tick`, at once
+        while asking and sent < AT_ONCE and self._outbound.ready(now):
+            sent += 1
             share, state = asking.popleft()
             actions += self._question(share, state, most, now, unix_s)
             if state.asking.due(now):
