@@ -12,6 +12,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         repetitions: Of each measurement.
+        families: Repetitions of what takes seven minutes: nodes that get an image family together.
         questions: Of one id, in each repetition.
         ids: That are asked for at once.
         passes: Cycles that fetch one small file, in each repetition.
@@ -30,6 +31,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     repetitions: int
+    families: int
     questions: int
     ids: int
     passes: int
@@ -49,6 +51,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 FULL = Sizes(
     repetitions=5,
+    families=1,
     questions=500,
     ids=10_000,
     passes=20,
@@ -67,6 +70,7 @@ FULL = Sizes(
 )
 QUICK = Sizes(
     repetitions=1,
+    families=1,
     questions=100,
     ids=10_000,
     passes=2,

@@ -52,19 +52,22 @@ def family(sizes: Sizes) -> list[Row]:
     """A new image family."""
     size = sizes.image_bytes
     files = {f"image-{number}": size // _IMAGES for number in range(_IMAGES)}
-    return _rows("family", f"{sizes.nodes} nodes, {_named(size)} of new images", sizes, files, BLOCK)
+    work = f"{sizes.nodes} nodes, {_named(size)} of new images"
+    return _rows("family", work, sizes, files, BLOCK, sizes.families)
 
 
 def small(sizes: Sizes) -> list[Row]:
     """Many new small files."""
     count = sizes.small_files
     files = {f"{number // _FOLDER}/{number}": _SMALL for number in range(count)}
-    return _rows("small", f"{sizes.nodes} nodes, {count:,} new files of 1 KiB", sizes, files, _SMALL)[:1]
+    return _rows(
+        "small", f"{sizes.nodes} nodes, {count:,} new files of 1 KiB", sizes, files, _SMALL, sizes.repetitions
+    )[:1]
 
 
-def _rows(part: str, work: str, sizes: Sizes, files: dict[str, int], block: int) -> list[Row]:
+def _rows(part: str, work: str, sizes: Sizes, files: dict[str, int], block: int, repetitions: int) -> list[Row]:
     alone, together = [], []
-    for _ in range(sizes.repetitions):
+    for _ in range(repetitions):
         alone.append(_Run(1, sizes.server_mbit_s, files, block))
         together.append(_Run(sizes.nodes, sizes.server_mbit_s, files, block))
     blocks = sum(size // block for size in files.values())

@@ -157,10 +157,8 @@ class IdIndex:
         except OSError:
             return True
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        with translated(self.folder):
-            yield
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        return translated(self.folder)
 
     # --- asking
 

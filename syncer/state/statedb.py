@@ -226,10 +226,8 @@ class StateDB:
         if int(raw) > FORMAT:
             raise FormatTooNewError(self.path, int(raw), FORMAT)
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        with _translated(os.path.join(self.path, "db")):
-            yield
+    def _errors(self) -> contextlib.AbstractContextManager[None]:
+        return _translated(os.path.join(self.path, "db"))
 
     @contextlib.contextmanager
     def _read(self) -> Iterator[lmdb.Transaction]:

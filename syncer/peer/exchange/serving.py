@@ -119,6 +119,9 @@ class Serving:
     async def _listen(self) -> None:
         while messages := await self._channel.receive():
             self._active()
+            if not self._is_served():
+                self._why = CloseReason.REFUSED
+                return
             for message in messages:
                 why = await self._hear(message)
                 if why is not None:
@@ -129,8 +132,6 @@ class Serving:
 
     async def _hear(self, message: Message) -> CloseReason | None:
         """Returns why the connection ends now."""
-        if not self._is_served():
-            return CloseReason.REFUSED
         match message:
             case Get(rid=rid):
                 if rid in self._line or rid in self._current or len(self._line) >= LINE:
@@ -213,8 +214,9 @@ class Serving:
 
     def _messages(self, served: Iterable[tuple[Get, bytes | None]]) -> Iterator[tuple[Message, int]]:
         """What to send, and how many bytes of blocks are in it."""
+        is_served = self._is_served()  # once for a mebibyte: it takes as long as a quarter of a small block
         for get, block in served:
-            if block is None or get.offset > len(block) or not self._is_served():
+            if block is None or get.offset > len(block) or not is_served:
                 self._current.discard(get.rid)
                 yield NotFound(rid=get.rid), 0
                 continue

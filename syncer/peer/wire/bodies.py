@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 import msgspec
@@ -86,7 +87,7 @@ class WhoHas(msgspec.Struct, frozen=True, kw_only=True):
         end = _WHOHAS.size + TOKEN_BYTES * count
         if not 0 < count <= MAX_TOKENS or token_bytes != TOKEN_BYTES or flags & ~_DISCOVERY or not _ends(body, end):
             return Drop.BODY
-        return cls(qid=qid, tokens=_split(body, _WHOHAS.size, end, TOKEN_BYTES), discovery=bool(flags))
+        return cls(qid=qid, tokens=_tokens(count).unpack_from(body, _WHOHAS.size), discovery=bool(flags))
 
 
 class IHave(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,12 +225,14 @@ def _ends(body: bytes, end: int) -> bool:
     return end <= len(body) and not any(body[end:])
 
 
-def _split(body: bytes, begin: int, end: int, size: int) -> tuple[bytes, ...]:
-    return tuple([body[each : each + size] for each in range(begin, end, size)])
+@cache
+def _tokens(count: int) -> struct.Struct:
+    return struct.Struct(f"{TOKEN_BYTES}s" * count)
 
 
 def _addresses(body: bytes, begin: int, number: int) -> tuple[bytes, ...] | None:
     if number > MAX_ADDRESSES:
         return None
-    addresses = _split(body, begin, begin + ADDRESS_BYTES * number, ADDRESS_BYTES)
+    end = begin + ADDRESS_BYTES * number
+    addresses = tuple([body[at : at + ADDRESS_BYTES] for at in range(begin, end, ADDRESS_BYTES)])
     return addresses if all(usable(address) for address in addresses) else None
