@@ -22,7 +22,9 @@ _FAST_SERVER_MBIT_S: Final = 1000.0
 def nobody(sizes: Sizes) -> list[Row]:
     """What looking for peers costs where there are none: two daemons, one of which does not; one at a time works."""
     passes: dict[str, list[float]] = {"on": [], "off": []}
-    pulls: dict[str, list[float]] = {"on": [], "off": []}
+    pulls: dict[float | None, dict[str, list[float]]] = {
+        mbit_s: {"on": [], "off": []} for mbit_s in (None, _FAST_SERVER_MBIT_S)
+    }
     with office(2) as here:
         machines = dict(zip(passes, (here.fresh(node) for node in here.lan.nodes[2:]), strict=True))
         daemons = {"on": Daemon(machines["on"]), "off": Daemon(machines["off"], "--no-peers")}
@@ -34,25 +36,36 @@ def nobody(sizes: Sizes) -> list[Row]:
             for number in range(sizes.passes):
                 for name, cycle_s in _by_turns(here, daemons, f"small-{repetition}-{number}", 1024).items():
                     passes[name].append(cycle_s)
-            for number in range(sizes.pulls):
-                for name, cycle_s in _by_turns(
-                    here, daemons, f"large-{repetition}-{number}", sizes.folder_bytes
-                ).items():
-                    pulls[name].append(cycle_s)
+            for mbit_s, found in pulls.items():
+                here.server.node.shape(mbit_s)
+                for number in range(sizes.pulls):
+                    file = f"large-{repetition}-{number}-{mbit_s}"
+                    for name, cycle_s in _by_turns(here, daemons, file, sizes.folder_bytes).items():
+                        found[name].append(cycle_s)
+            here.server.node.shape(None)
         assert daemons["on"].total()["blocks_from_peers"] == 0
     added = [(on - off) * 1000 for on, off in zip(*_medians(passes, sizes.passes), strict=True)]
-    more = [(on / off - 1) * 100 for on, off in zip(*_medians(pulls, sizes.pulls), strict=True)]
     without_s = [each * 1000 for each in _medians(passes, sizes.passes)[1]]
     return [
         Row(
             part="nobody", work="nobody there: added to a cycle that lacks 1 block", unit="ms", limit=5.0, values=added,
             beside="the cycle without peers, ms", beside_values=without_s,
         ),
-        Row(
-            part="nobody", work=f"nobody there: added to a pull of {sizes.folder_bytes // MIB} MiB", unit="%",
-            limit=1.0, values=more, beside="the pull without peers, s", beside_values=_medians(pulls, sizes.pulls)[1],
+        *(
+            Row(
+                part="nobody",
+                work=f"nobody there: added to a pull of {sizes.folder_bytes // MIB} MiB, server {_speed(mbit_s)}",
+                unit="%", limit=1.0,
+                values=[(on / off - 1) * 100 for on, off in zip(*_medians(found, sizes.pulls), strict=True)],
+                beside="the pull without peers, s", beside_values=_medians(found, sizes.pulls)[1],
+            )
+            for mbit_s, found in pulls.items()
         ),
     ]  # fmt: skip
+
+
+def _speed(mbit_s: float | None) -> str:
+    return "without a limit" if mbit_s is None else f"of {mbit_s:,g} Mbit/s"
 
 
 def _medians(found: dict[str, list[float]], each: int) -> tuple[list[float], list[float]]:

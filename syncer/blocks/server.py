@@ -130,11 +130,11 @@ class ServerHandle(Handle):
         since = self._policy.offered_from(self._now, self._longest)
         if since is None or since > self._now:
             return None
-        entry = self._offered.drawn(self._draw) or self._claimed.drawn(self._draw)
+        entry = self._offered.drawn(self._next_place) or self._claimed.drawn(self._draw)
         return None if entry is None else self._few(entry, self._policy.few_bytes())
 
     def _next_place(self, count: int) -> int:
-        """Where the first window goes on: it begins by chance, and what lies behind each other is read as one range."""
+        """Where we go on: at a place by chance the first time, and what lies behind each other is read as one range."""
         self._place = self._draw(count) if self._place is None else self._place + 1
         return self._place % count
 
