@@ -35,9 +35,9 @@ FILE_BYTES: Final = 8 * MIB
 class Kernel(Wireless):
     """Asks one thing after another, and keeps the last answer."""
 
-    last = b""
+    last: bytes | memoryview = b""
 
-    def answer(self, unique: int, body: bytes) -> None:
+    def answer(self, unique: int, body: bytes | memoryview) -> None:
         """See `Channel`."""
         self.last = body
 
@@ -53,7 +53,7 @@ class Asker:
         self.serving = Serving(self.kernel, Translation(calls, tells_privileges=True).rows, answering)
         self.taken_us: list[float] = []
 
-    def ask(self, opcode: Opcode, body: bytes, node: int = 1) -> bytes:
+    def ask(self, opcode: Opcode, body: bytes, node: int = 1) -> bytes | memoryview:
         """The answer to one request."""
         message = memoryview(request(opcode, body, node=node, uid=0))
         began_ns = time.thread_time_ns()

@@ -37,6 +37,7 @@ from blockfs.errors import (
     MissingBlockError,
     NotFoundError,
     UsageError,
+    WouldBlock,
 )
 from blockfs.runtime.atomic import space_errors, sync_directory, write_atomically
 
@@ -271,7 +272,7 @@ class BlockDirectory:
             if row.epoch < hold.epoch and not self.index.is_swept(txn, hold.epoch):
                 return False
             with suppress(CorruptBlockError):
-                if self.reader.read(block_id, row, 0, row.length, may_block=True) == canonical:
+                if self.reader.read(block_id, row, 0, row.length) == canonical:
                     return True
         self.index.set_quarantined(block_id, row, quarantined=True)  # so that the copy that is put now replaces it
         return False
@@ -312,7 +313,7 @@ class BlockDirectory:
         """
         if block_id == ZERO_BLOCK:
             return b""
-        data = self._read(block_id, 0, None, may_block=True)
+        data = self._read(block_id, 0, None)
         if verify and hashlib.sha256(data).digest() != block_id:
             raise CorruptBlockError(block_id, "the stored bytes have another hash")
         return data
@@ -327,13 +328,15 @@ class BlockDirectory:
             may_block: False: only from the page cache. (A cold page of the index may still be waited for.)
 
         Raises:
-            WouldBlock: Not in the page cache, and `may_block` is False.
+            WouldBlock: `may_block` is False, and it is not in the page cache, or something is wrong with it.
             MissingBlockError: Not stored.
             CorruptBlockError: Quarantined or unreadable. Content is not verified.
         """
         if block_id == ZERO_BLOCK:
             return bytes(length)
-        data = self._read(block_id, start, length, may_block=may_block)
+        if not may_block:
+            return self._read_cached([(block_id, start, length)])
+        data = self._read(block_id, start, length)
         return data if len(data) == length else data.ljust(length, b"\0")
 
     def read_all(self, parts: Sequence[Part], *, may_block: bool = True) -> bytes:
@@ -342,16 +345,69 @@ class BlockDirectory:
         Raises:
             WouldBlock, MissingBlockError, CorruptBlockError: As `read`.
         """
+        if not may_block:
+            return self._read_cached(parts)
         try:
             # One transaction from the lookups to the preads, as in `_read`.
             with self.index.begin() as txn:
                 runs = self._runs(txn, parts)
                 if runs is not None:
                     with suppress(CorruptBlockError):  # of which block is found out one by one
-                        return b"".join([self.reader.read_run(run, may_block=may_block) for run in runs])
+                        return b"".join([self.reader.read_run(run) for run in runs])
         except lmdb.Error as error:
             raise self.index.error(error) from error
-        return b"".join([self.read(*part, may_block=may_block) for part in parts])
+        return b"".join([self.read(*part) for part in parts])
+
+    def read_into(self, parts: Sequence[Part], view: memoryview) -> None:
+        """As `read_all`, from the page cache alone, into a buffer.
+
+        Args:
+            parts: Of blocks, not of ZERO_BLOCK.
+            view: Takes them all, and nothing else.
+
+        Raises:
+            WouldBlock: They are not all there. Also where more is wrong: who can wait finds out.
+            CorruptBlockError: One of them can't be decompressed.
+        """
+        pending, index, reader = self._pending, self.index, self.reader
+        begin = end = segment = -1  # of the run: raw payloads that lie together
+        done = at = 0  # in the buffer: up to the run, and with it
+        try:
+            # One transaction from the lookups to the preads, as in `_read`.
+            with index.begin() as txn:
+                for block_id, start, length in parts:
+                    waiting = pending.get(block_id)
+                    row = waiting.row if waiting is not None else index.row(txn, block_id)
+                    if row is None or row.quarantined:
+                        raise WouldBlock
+                    there = min(length, max(0, row.length - start))
+                    is_plain = row.codec == RAW and there == length
+                    offset = row.offset + start
+                    if at > done and not (is_plain and offset == end and row.segment == segment):
+                        reader.fill(segment, begin, view[done:at])
+                        done = at
+                    if is_plain:
+                        if at == done:
+                            begin, segment = offset, row.segment
+                        end = offset + length
+                        at += length
+                        continue
+                    if there:
+                        reader.read_into(block_id, row, start, view[at : at + there])
+                    view[at + there : at + length] = bytes(length - there)
+                    done = at = at + length
+                if at > done:
+                    reader.fill(segment, begin, view[done:at])
+        except lmdb.Error as error:
+            raise index.error(error) from error
+
+    def _read_cached(self, parts: Sequence[Part]) -> bytes:
+        """As `read_into`; ZERO_BLOCK is none of the index."""
+        if any(part[0] == ZERO_BLOCK for part in parts):
+            return b"".join([self.read(*part, may_block=False) for part in parts])
+        buffer = bytearray(sum(length for _, _, length in parts))
+        self.read_into(parts, memoryview(buffer))
+        return bytes(buffer)
 
     def _runs(self, txn: Reading, parts: Sequence[Part]) -> list[Run] | None:
         """Where parts lie, those that lie together as one; None: that is not all there is to it."""
@@ -372,7 +428,7 @@ class BlockDirectory:
         runs.append(Run(first, segment, begin, end - begin))
         return runs
 
-    def _read(self, block_id: bytes, start: int, length: int | None, *, may_block: bool) -> bytes:
+    def _read(self, block_id: bytes, start: int, length: int | None) -> bytes:
         """The part of a canonical block that exists.
 
         The transaction begins before the lookup and ends after the pread: a collector waits for it before it punches.
@@ -390,7 +446,7 @@ class BlockDirectory:
                     wanted = rest if length is None or length > rest else length
                     if wanted <= 0:
                         return b""
-                    return self.reader.read(block_id, row, start, wanted, may_block=may_block)
+                    return self.reader.read(block_id, row, start, wanted)
         except lmdb.Error as error:
             raise self.index.error(error) from error
         raise MissingBlockError(block_id)

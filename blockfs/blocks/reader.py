@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -15,7 +14,6 @@ from blockfs.blocks.segment import RAW, SEGMENT_HEADER_BYTES, check_segment_head
 from blockfs.errors import CorruptBlockError, CorruptionError, WouldBlock
 
 _OPEN_SEGMENTS: Final = 256  # a quarter of the usual limit of 1024 descriptors; 256 GiB of blocks
-_SCRATCH_BYTES: Final = 1 << 20  # what the kernel asks for at once; only the mount's loop reads what nobody waits for
 _CACHE_BYTES: Final = 16 << 20  # of decompressed blocks: 256 of 64 KiB, more than there are readers in order
 _INLINE_BYTES: Final = 128 << 10
 """Up to this length a block is decompressed where nobody may wait: 36 to 80 µs for 64 KiB, while the way through a
@@ -59,7 +57,7 @@ class SegmentReader:
         self._files: dict[int, SegmentFile] = {}
         self._cache = BlockCache(_CACHE_BYTES)
 
-    def read(self, block_id: bytes, row: Row, start: int, length: int, *, may_block: bool) -> bytes:
+    def read(self, block_id: bytes, row: Row, start: int, length: int) -> bytes:
         """Read a part of a canonical block. The caller holds the read transaction in which it found the row.
 
         Args:
@@ -67,45 +65,76 @@ class SegmentReader:
             row: Place of the block.
             start: First byte within the canonical block.
             length: Bytes, at least 1; `start + length` is at most the row's length.
-            may_block: False: only what is in the page cache.
 
         Raises:
             CorruptBlockError: The segment is too short, missing, not ours or unreadable; never short data.
-            WouldBlock: Not in the page cache, and `may_block` is False.
         """
         if row.codec == RAW:
-            return self._pread(block_id, row.segment, row.offset + start, length, may_block=may_block)
-        place = row.segment, row.offset
+            return self._pread(block_id, row.segment, row.offset + start, length)
         is_whole = length == row.length  # then it is not asked for again soon, and a scrub must see the disk
-        block = None if is_whole else self._cache.get(place)
+        block = None if is_whole else self._cache.get((row.segment, row.offset))
         if block is None:
-            if not may_block and row.length > _INLINE_BYTES:
-                raise WouldBlock
-            data = self._pread(block_id, row.segment, row.offset, row.stored_length, may_block=may_block)
-            try:
-                block = decode(Payload(data, row.length, row.codec))
-            except DecodeError as error:
-                raise CorruptBlockError(block_id, str(error)) from error
-            if not is_whole:
-                self._cache.add(place, block)
+            data = self._pread(block_id, row.segment, row.offset, row.stored_length)
+            block = self._unpacked(block_id, row, data, keep=not is_whole)
         return block[start : start + length]
 
-    def read_run(self, run: Run, *, may_block: bool) -> bytes:
+    def read_into(self, block_id: bytes, row: Row, start: int, view: memoryview) -> None:
+        """As `read`, from the page cache alone, into a buffer.
+
+        Raises:
+            WouldBlock: It is not all there; who can wait finds out why.
+            CorruptBlockError: It can't be decompressed.
+        """
+        if row.codec == RAW:
+            self.fill(row.segment, row.offset + start, view)
+            return
+        is_whole = len(view) == row.length
+        block = None if is_whole else self._cache.get((row.segment, row.offset))
+        if block is None:
+            if row.length > _INLINE_BYTES:
+                raise WouldBlock
+            data = bytearray(row.stored_length)
+            self.fill(row.segment, row.offset, memoryview(data))
+            block = self._unpacked(block_id, row, bytes(data), keep=not is_whole)
+        view[:] = block[start : start + len(view)]
+
+    def fill(self, segment: int, offset: int, view: memoryview) -> None:
+        """Read a part of a segment from the page cache; the caller holds the transaction in which it found the place.
+
+        Raises:
+            WouldBlock: It is not all there.
+        """
+        file = self._files.get(segment)
+        if file is None:
+            raise WouldBlock
+        try:
+            count = os.preadv(file.fd, (view,), offset, os.RWF_NOWAIT)
+        except OSError as error:  # EAGAIN: cold; EOPNOTSUPP: this filesystem can't tell; EIO: the slow path says
+            raise WouldBlock from error
+        if count != len(view):
+            raise WouldBlock  # the rest is cold, or the file is cut off: the slow path finds out
+
+    def read_run(self, run: Run) -> bytes:
         """Read raw payloads that lie together. The caller holds the read transaction in which it found their rows.
 
         Raises:
-            CorruptBlockError, WouldBlock: As `read`; the error names the first block.
+            CorruptBlockError: As `read`; the error names the first block.
         """
-        return self._pread(*run, may_block=may_block)
+        return self._pread(*run)
 
-    def _pread(self, block_id: bytes, segment: int, offset: int, length: int, *, may_block: bool) -> bytes:
+    def _unpacked(self, block_id: bytes, row: Row, data: bytes, *, keep: bool) -> bytes:
+        try:
+            block = decode(Payload(data, row.length, row.codec))
+        except DecodeError as error:
+            raise CorruptBlockError(block_id, str(error)) from error
+        if keep:
+            self._cache.add((row.segment, row.offset), block)
+        return block
+
+    def _pread(self, block_id: bytes, segment: int, offset: int, length: int) -> bytes:
         file = self._files.get(segment)
         if file is None:
-            if not may_block:
-                raise WouldBlock
             file = self._open(block_id, segment)
-        if not may_block:
-            return _read_cached(file.fd, length, offset)
         try:
             data = os.pread(file.fd, length, offset)
         except OSError as error:
@@ -140,24 +169,3 @@ class SegmentReader:
         for number, file in list(self._files.items()):
             if not os.fstat(file.fd).st_nlink:
                 self._files.pop(number, None)
-
-
-class _Scratch(threading.local):
-    """A buffer per thread: making a new one for each read, filled with NUL bytes, takes as long as the read."""
-
-    def __init__(self) -> None:
-        self.view = memoryview(bytearray(_SCRATCH_BYTES))
-
-
-_scratch: Final = _Scratch()
-
-
-def _read_cached(fd: int, length: int, offset: int) -> bytes:
-    buffer = _scratch.view[:length] if length <= _SCRATCH_BYTES else memoryview(bytearray(length))
-    try:
-        count = os.preadv(fd, [buffer], offset, os.RWF_NOWAIT)
-    except OSError as error:  # EAGAIN: cold; EOPNOTSUPP: this filesystem can't tell; EIO: the slow path says what it is
-        raise WouldBlock from error
-    if count != length:
-        raise WouldBlock  # the rest is cold, or the file is cut off: the slow path finds out
-    return bytes(buffer)

@@ -181,7 +181,7 @@ def _check(run: _Scrub, block_id: BlockId, segment: int, offset: int) -> bool:
         if row is None or row.segment != segment or row.offset != offset:
             return False
         try:
-            data = run.blocks.reader.read(block_id, row, 0, row.length, may_block=True)
+            data = run.blocks.reader.read(block_id, row, 0, row.length)
         except CorruptBlockError:
             data = b""
     run.blocks_checked += 1

@@ -339,6 +339,14 @@ class Calls:
             self._names.accessed(opened.ino)
         return data
 
+    def read_into(self, fh: int, offset: int, view: memoryview) -> int:
+        """As `read` inline, into a buffer; returns how many bytes are in it."""
+        opened = self._handles[fh]
+        count = self._files.read_into(opened.ino, offset, view)
+        if opened.reading_is_access:
+            self._names.accessed(opened.ino)
+        return count
+
     def write(
         self,
         fh: int,

@@ -158,6 +158,7 @@ def _serve_mounted(
         filesystem.files.call_on_failure(forget_pages)
         filesystem.fatal.listen(frontend.abandon)
         limits.shorten()
+        limits.read_ahead()
         end = _Ending(options.mountpoint, filesystem, frontend, lambda: manager.stopping(f"committing {place}"))
         handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount, counters)
         server = filesystem.ballast.spend(lambda: ControlServer(options.volume, handler))

@@ -113,10 +113,10 @@ class Wireless:
         await self._arrived.wait()
         self._arrived = trio.Event()
 
-    def answer(self, unique: int, body: bytes) -> None:
+    def answer(self, unique: int, body: bytes | memoryview) -> None:
         """See `Channel`."""
         assert unique not in self.answers, "answered twice"
-        self.answers[unique] = (0, body)
+        self.answers[unique] = (0, bytes(body))
 
     def refuse(self, unique: int, number: int) -> None:
         """See `Channel`."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.mount.connection_limits import CONGESTION_THRESHOLD, LOWERED_DIRTY_BYTES, MAX_BACKGROUND
+from blockfs.mount.connection_limits import CONGESTION_THRESHOLD, LOWERED_DIRTY_BYTES, MAX_BACKGROUND, READ_AHEAD_KIB
 from blockfs.runtime.linux import detached_mount
 from blockfs.runtime.mountinfo import read_mounts
 from tests.conftest import Mounted
@@ -37,6 +37,11 @@ def test_the_kernel_keeps_the_queue_of_background_requests_short(mounted: Mounte
     finally:
         os.close(control)
     assert limits == {"max_background": MAX_BACKGROUND, "congestion_threshold": CONGESTION_THRESHOLD}
+
+
+def test_the_kernel_asks_for_much_at_once_of_a_file_that_is_read_in_order(mounted: Mounted) -> None:
+    (mount,) = [mount for mount in read_mounts() if mount.mountpoint == os.fsencode(mounted.path)]
+    assert int(Path(f"/sys/class/bdi/0:{mount.device_minor}/read_ahead_kb").read_bytes()) == READ_AHEAD_KIB
 
 
 def test_a_stream_may_have_little_dirty_while_another_file_is_fsynced(mounted: Mounted) -> None:

@@ -123,6 +123,19 @@ class Files:
         """
         return self._reader.read(ino, offset, length, may_block=may_block)
 
+    def read_into(self, ino: int, offset: int, view: memoryview) -> int:
+        """As `read` without `may_block`, into a buffer, where nothing is copied on the way.
+
+        Args:
+            ino: The file.
+            offset: First byte.
+            view: Takes up to its length; what it has where WouldBlock is raised is of no meaning.
+
+        Returns:
+            Bytes that are in it now; fewer than its length only at the end of the file.
+        """
+        return self._reader.read_into(ino, offset, view)
+
     # --- writing ---
 
     def write(

@@ -74,19 +74,42 @@ def punch(fd: int, offset: int, length: int) -> None:
         punch_hole(fd, offset, length)
 
 
-def read_range(fd: int, offset: int, length: int, *, may_block: bool) -> bytes:
+def read_range(fd: int, offset: int, length: int) -> bytes:
     """Read from a staging file; what lies past its end is NUL.
 
     Raises:
-        WouldBlock: Not all of it is in the page cache and `may_block` is false.
         HostIoError: The host failed.
     """
     with translated("staging"):
-        data = _read_blocking(fd, offset, length) if may_block else _read_cached(fd, offset, length)
+        data = _read(fd, offset, length)
     return data + bytes(length - len(data)) if len(data) < length else data
 
 
-def _read_blocking(fd: int, offset: int, length: int) -> bytes:
+def read_range_into(fd: int, offset: int, view: memoryview) -> None:
+    """As `read_range`, from the page cache alone, into a buffer.
+
+    Raises:
+        WouldBlock: Not all of it is in the page cache.
+        HostIoError: The host failed.
+    """
+    try:
+        got = os.preadv(fd, (view,), offset, os.RWF_NOWAIT)
+    except BlockingIOError:
+        raise WouldBlock("staged data are not in the page cache") from None
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise HostIoError(f"staging: {said(error)}") from error
+        view[:] = read_range(fd, offset, len(view))  # tmpfs knows no RWF_NOWAIT, and has no disk to wait for
+        return
+    if got < len(view):
+        with translated("staging"):
+            size_bytes = os.fstat(fd).st_size
+        if offset + got < size_bytes:
+            raise WouldBlock("staged data are not in the page cache")
+        view[got:] = bytes(len(view) - got)
+
+
+def _read(fd: int, offset: int, length: int) -> bytes:
     data = os.pread(fd, length, offset)
     while len(data) < length:
         more = os.pread(fd, length - len(data), offset + len(data))
@@ -94,21 +117,6 @@ def _read_blocking(fd: int, offset: int, length: int) -> bytes:
             break
         data += more
     return data
-
-
-def _read_cached(fd: int, offset: int, length: int) -> bytes:
-    buffer = bytearray(length)
-    try:
-        got = os.preadv(fd, [buffer], offset, os.RWF_NOWAIT)
-    except BlockingIOError:
-        raise WouldBlock("staged data are not in the page cache") from None
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-        return _read_blocking(fd, offset, length)  # tmpfs knows no RWF_NOWAIT, and has no disk to wait for
-    if got < length and offset + got < os.fstat(fd).st_size:
-        raise WouldBlock("staged data are not in the page cache")
-    return bytes(buffer)
 
 
 def data_extents(fd: int) -> Iterator[tuple[int, int]]:

@@ -15,7 +15,7 @@ from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.generation import StagedGeneration
-from blockfs.engine.content.hostfile import read_range
+from blockfs.engine.content.hostfile import read_range, read_range_into
 from blockfs.engine.content.pagemap import BELOW, ZEROS, plan
 from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingFile
 from blockfs.engine.context import Stores
@@ -46,22 +46,58 @@ class ContentReader:
 
     def read(self, ino: int, offset: int, length: int, *, may_block: bool = False) -> bytes:
         """See `Files.read`."""
+        if not may_block:
+            segments = self._found(ino, offset, length)
+            buffer = bytearray(sum(segment.length for segment in segments))
+            self._fill(segments, memoryview(buffer))
+            return bytes(buffer)
         try:
-            return self._read_once(ino, offset, length, may_block=may_block)
+            return self.gather(self._found(ino, offset, length))
         except MissingBlockError:
             # The block may have been sealed anew and collected between the lookup and the read. Twice is a fault.
-            return self._read_once(ino, offset, length, may_block=may_block)
+            return self.gather(self._found(ino, offset, length))
 
-    def _read_once(self, ino: int, offset: int, length: int, *, may_block: bool) -> bytes:
+    def read_into(self, ino: int, offset: int, view: memoryview) -> int:
+        """See `Files.read_into`."""
+        return self._fill(self._found(ino, offset, len(view)), view)
+
+    def _fill(self, segments: Sequence[Segment], view: memoryview) -> int:
+        """Read resolved segments from the page cache, in order, and unpin them; returns how many bytes they are."""
+        parts: list[Part] = []  # of blocks that follow each other
+        done = at = 0
+        try:
+            for segment in segments:
+                source, start, length = segment
+                if isinstance(source, bytes):
+                    parts.append((source, start, length))
+                else:
+                    if parts:
+                        self._stores.blocks.read_into(parts, view[done:at])
+                        parts = []
+                    done = at + length
+                    if source is None:
+                        view[at:done] = bytes(length)
+                    else:
+                        read_range_into(source.fd, start, view[at:done])
+                at += length
+            if parts:
+                self._stores.blocks.read_into(parts, view[done:at])
+        finally:
+            self._let_go(segments)
+        return at
+
+    def _found(self, ino: int, offset: int, length: int) -> list[Segment]:
+        """Sources of what the file has of a range, pinned."""
         with self._stores.lock:
             state = self._table.peek(ino)
             size = self._table.row(ino).size_bytes if state is None else state.size_bytes
             length = min(length, size - offset)
             if length <= 0:
-                return b""
+                return []
+            if state is None:
+                return self.resolve(ino, (), offset, length)
             check_readable(self._stores, state, offset, length)
-            segments = self.resolve(ino, state.generations if state is not None else [], offset, length)
-        return self.gather(segments, may_block=may_block)
+            return self.resolve(ino, state.generations, offset, length)
 
     def resolve(self, ino: int, generations: Sequence[StagedGeneration], offset: int, length: int) -> list[Segment]:
         """Find the sources of a range, and pin them. Call under the engine's lock; pair it with `gather`.
@@ -136,41 +172,41 @@ class ContentReader:
             return index * LEAF_IDS * self._stores.block_size
         return 1 << 63
 
-    def gather(self, segments: list[Segment], *, may_block: bool) -> bytes:
-        """Read resolved segments, in order, and unpin them.
+    def gather(self, segments: list[Segment]) -> bytes:
+        """Read resolved segments, in order, and unpin them. Waits for disks.
 
         Raises:
-            WouldBlock: Not all is in the page cache and `may_block` is false.
             MissingBlockError: A block is not stored.
             CorruptBlockError: A block is quarantined or unreadable.
             HostIoError: The host failed.
         """
         try:
             if len(segments) == 1:
-                return self._read(segments[0], may_block=may_block)
-            if all(type(segment.source) is bytes for segment in segments):
-                return self._stores.blocks.read_all(cast("list[Part]", segments), may_block=may_block)
-            return b"".join(self._read_mixed(segments, may_block=may_block))
+                return self._read(segments[0])
+            return b"".join(self._read_each(segments))
         finally:
-            for segment in segments:
-                if isinstance(segment.source, StagingFile):
-                    self._stores.staging.release(segment.source)
+            self._let_go(segments)
 
-    def _read_mixed(self, segments: list[Segment], *, may_block: bool) -> Iterator[bytes]:
+    def _let_go(self, segments: Sequence[Segment]) -> None:
+        for segment in segments:
+            if isinstance(segment.source, StagingFile):
+                self._stores.staging.release(segment.source)
+
+    def _read_each(self, segments: Sequence[Segment]) -> Iterator[bytes]:
         for are_blocks, group in groupby(segments, lambda segment: type(segment.source) is bytes):
             together = list(group)
             if are_blocks and len(together) > 1:
-                yield self._stores.blocks.read_all(cast("list[Part]", together), may_block=may_block)
+                yield self._stores.blocks.read_all(cast("list[Part]", together))
             else:
-                yield from [self._read(segment, may_block=may_block) for segment in together]
+                yield from [self._read(segment) for segment in together]
 
-    def _read(self, segment: Segment, *, may_block: bool) -> bytes:
+    def _read(self, segment: Segment) -> bytes:
         source, start, length = segment
         if source is None:
             return bytes(length)
         if isinstance(source, StagingFile):
-            return read_range(source.fd, start, length, may_block=may_block)
-        return self._stores.blocks.read(source, start, length, may_block=may_block)
+            return read_range(source.fd, start, length)
+        return self._stores.blocks.read(source, start, length)
 
 
 def _staged(generation: StagedGeneration, offset: int, length: int) -> Iterator[Segment]:

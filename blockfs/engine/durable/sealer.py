@@ -287,7 +287,7 @@ class Sealer:
             if start >= end or job.state.discarded:
                 return
             segments = self._reader.resolve(job.state.ino, job.frozen, start, end - start)
-        data = self._reader.gather(segments, may_block=True)
+        data = self._reader.gather(segments)
         self._stores.config.checkpoint("blocks.put")
         with translated("block directory"):
             for at in range(0, len(data), block_size):

@@ -72,7 +72,7 @@ class Channel:
         """Wait until there may be a message."""
         await trio.lowlevel.wait_readable(self._fd)
 
-    def answer(self, unique: int, body: bytes) -> None:
+    def answer(self, unique: int, body: bytes | memoryview) -> None:
         """Answer a request."""
         self._put(encode.header(unique, body), body)
 
@@ -80,7 +80,7 @@ class Channel:
         """Answer a request by an errno."""
         self._put(encode.refusal(unique, number))
 
-    def _put(self, *parts: bytes) -> None:
+    def _put(self, *parts: bytes | memoryview) -> None:
         try:
             os.writev(self._fd, parts)
         except OSError as error:

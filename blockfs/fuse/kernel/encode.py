@@ -21,7 +21,7 @@ MISSING: Final = wire.ENTRY.pack(0, 0, CACHE_S, 0, 0, 0) + _NOTHING
 """There is no such name, and the kernel may remember that."""
 
 
-def header(unique: int, body: bytes) -> bytes:
+def header(unique: int, body: bytes | memoryview) -> bytes:
     """What goes before the body of an answer."""
     return wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), 0, unique)
 

@@ -55,7 +55,7 @@ class Connection(Protocol):
     async def ready(self) -> None:
         """Wait until there may be a message."""
 
-    def answer(self, unique: int, body: bytes) -> None:
+    def answer(self, unique: int, body: bytes | memoryview) -> None:
         """Answer a request."""
 
     def refuse(self, unique: int, number: int) -> None:

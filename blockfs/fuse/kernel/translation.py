@@ -17,14 +17,15 @@ import msgspec
 from blockfs.engine.names.attributes import AttributeChanges, Attributes
 from blockfs.errors import FsError
 from blockfs.fuse.calls import Calls
-from blockfs.fuse.kernel import decode, encode
+from blockfs.fuse.kernel import decode, encode, wire
 from blockfs.fuse.kernel.decode import Header
 from blockfs.fuse.kernel.native import NativeFiles
 from blockfs.fuse.kernel.wire import Opcode
 from blockfs.fuse.requests import REQUESTS, Request
 
-Answer = Callable[[Header, memoryview, bool], bytes]
-"""(header, body, may_block) → body of the answer."""
+Answer = Callable[[Header, memoryview, bool], bytes | memoryview]
+"""(header, body, may_block) → body of the answer. What is no `bytes` is good until the next call
+without may_block."""
 
 _DONE: Final = b""
 _LISTING_BYTES: Final = 32768
@@ -60,6 +61,7 @@ class Translation:
         self._native = native
         self._valid_s = encode.always if native is None else native.valid_s
         self._tells_privileges = tells_privileges
+        self._buffer = memoryview(bytearray(wire.MAX_REQUEST))  # of answers to what is read in the loop
         answers: dict[Opcode, tuple[str, Answer]] = {
             Opcode.LOOKUP: ("lookup", self._lookup),
             Opcode.FORGET: ("forget", self._forget),
@@ -261,9 +263,12 @@ class Translation:
         fh, made = self._calls.tmpfile(header.node, asked.mode, asked.flags, caller, may_block=may_block)
         return self._made(fh, made, asked.flags)
 
-    def _read(self, _header: Header, body: memoryview, may_block: bool) -> bytes:
+    def _read(self, _header: Header, body: memoryview, may_block: bool) -> bytes | memoryview:
         asked = decode.read(body)
-        return self._calls.read(asked.fh, asked.offset, asked.length, may_block=may_block)
+        if may_block or asked.length > len(self._buffer):
+            return self._calls.read(asked.fh, asked.offset, asked.length, may_block=may_block)
+        view = self._buffer[: asked.length]
+        return view[: self._calls.read_into(asked.fh, asked.offset, view)]
 
     def _write(self, _header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.write(body)

@@ -297,6 +297,10 @@ def test_what_is_read_together_is_what_is_read_one_by_one(
         expected = b"".join(blocks.read(*each) for each in asked)  # opens the segment: the fast path doesn't
         assert blocks.read_all(asked) == expected
         assert blocks.read_all(asked, may_block=False) == expected
+        parts = [each for each in asked if each[0] != ZERO_BLOCK]
+        buffer = memoryview(bytearray(b"?" * sum(length for _, _, length in parts)))
+        blocks.read_into(parts, buffer)
+        assert buffer == b"".join(blocks.read(*each) for each in parts)
 
 
 def test_what_lies_together_is_read_at_once(blocks: BlockDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

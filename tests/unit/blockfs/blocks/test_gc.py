@@ -309,7 +309,7 @@ def test_a_reader_keeps_the_payload_that_it_found(blocks: BlockDirectory) -> Non
             done = pool.submit(collect, blocks, list, stop=Waits(act, rounds=6))
             waiting.wait()
             assert blocks.missing(IDS) == IDS  # the rows are gone already
-            assert blocks.reader.read(IDS[0], row, 0, BLOCK_SIZE, may_block=True) == DATAS[0]
+            assert blocks.reader.read(IDS[0], row, 0, BLOCK_SIZE) == DATAS[0]
             txn.abort()
             proceed.set()
             assert done.result().bytes_freed == len(DATAS) * BLOCK_SIZE

@@ -263,7 +263,7 @@ def test_a_reader_of_the_old_place_is_waited_for(tmp_path: Path) -> None:
             thread = threading.Thread(target=collect_all)
             thread.start()
             assert not done.wait(0.3), "the collection must not end before its reader"
-            content.append(blocks.reader.read(live[0], old, 0, old.length, may_block=True))
+            content.append(blocks.reader.read(live[0], old, 0, old.length))
         thread.join()
         assert content == [blocks.get(live[0], verify=True)]
 

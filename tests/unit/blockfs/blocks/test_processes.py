@@ -139,7 +139,7 @@ def test_a_reader_in_another_process_keeps_the_payload_that_it_found(blocks: Blo
 with blocks.index.begin() as txn:
     row = blocks.index.row(txn, IDS[0])
     say("found"); hear()
-    say(str(blocks.reader.read(IDS[0], row, 0, 4096, may_block=True) == DATAS[0]))
+    say(str(blocks.reader.read(IDS[0], row, 0, 4096) == DATAS[0]))
 say(str(blocks.missing(IDS[:1]) == IDS[:1])); hear()
 """
     with blocks.hold() as hold:

@@ -21,6 +21,7 @@ from hypothesis.stateful import (
 )
 
 from blockfs.engine.filesystem import Filesystem
+from blockfs.errors import WouldBlock
 from blockfs.tree.schema import ROOT_INO
 from tests import effort
 from tests.unit.blockfs.engine.volumes import Died, Killer, PowerCut, config, create, find, findings, make
@@ -291,6 +292,9 @@ class FilesMachine(RuleBasedStateMachine):
         offset = place.offset(self.block_size)
         found = self.filesystem.files.read(ino, offset, place.length, may_block=True)
         assert found == self.contents[ino].read(offset, place.length)
+        buffer = memoryview(bytearray(b"?" * place.length))
+        with contextlib.suppress(WouldBlock):
+            assert buffer[: self.filesystem.files.read_into(ino, offset, buffer)] == found
 
     @rule()
     def read_all(self) -> None:

@@ -340,7 +340,7 @@ def test_what_may_wait_is_done_in_a_thread_and_others_go_on(world: World, monkey
     _, fh = world.file(b"content")
     reading, go_on = threading.Event(), threading.Event()
 
-    def read(*_arguments: int, may_block: bool = False) -> bytes:
+    def read(*_arguments: object, may_block: bool = False) -> bytes:
         if not may_block:
             raise WouldBlock("cold")
         assert threading.current_thread() is not threading.main_thread()
@@ -348,6 +348,7 @@ def test_what_may_wait_is_done_in_a_thread_and_others_go_on(world: World, monkey
         go_on.wait()
         return b"cold"
 
+    monkeypatch.setattr(world.filesystem.files, "read_into", read)
     monkeypatch.setattr(world.filesystem.files, "read", read)
     wireless = Wireless([request(Opcode.READ, wire.READ_IN.pack(fh, 0, 7) + bytes(20), unique=1)])
     wireless.is_open = True
@@ -404,12 +405,13 @@ def test_the_loop_does_not_stand_still_while_somebody_waits_for_a_thread(
     _, fh = world.file(b"content")
     go_on = threading.Event()
 
-    def read(*_arguments: int, may_block: bool = False) -> bytes:
+    def read(*_arguments: object, may_block: bool = False) -> bytes:
         if not may_block:
             raise WouldBlock("cold")
         go_on.wait()
         return b"cold"
 
+    monkeypatch.setattr(world.filesystem.files, "read_into", read)
     monkeypatch.setattr(world.filesystem.files, "read", read)
     lively = Lively(times=0)
     lively.put(request(Opcode.READ, wire.READ_IN.pack(fh, 0, 7) + bytes(20), unique=1))
