@@ -14,11 +14,12 @@ import uuid as uuids
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import lmdb
 import msgspec
 
+from blockfs.blocks.adoption import Adopter, Found
 from blockfs.blocks.appender import Appender
 from blockfs.blocks.codec import Compression, encode
 from blockfs.blocks.disk import Disk
@@ -29,7 +30,7 @@ from blockfs.blocks.layout import DEFAULT_MAP_SIZE_BYTES, Format, Layout, check_
 from blockfs.blocks.pins import Pins
 from blockfs.blocks.reader import Run, SegmentReader
 from blockfs.blocks.reclaim import Reclaimer
-from blockfs.blocks.segment import RAW, SEGMENT_LIMIT_BYTES
+from blockfs.blocks.segment import SEGMENT_LIMIT_BYTES, ZSTD
 from blockfs.blocks.writer import SegmentSource
 from blockfs.errors import (
     CorruptBlockError,
@@ -43,6 +44,15 @@ from blockfs.runtime.atomic import space_errors, sync_directory, write_atomicall
 
 Part = tuple[BlockId, int, int]
 """A block, the first byte in it, and bytes: what `BlockDirectory.read` is asked for."""
+
+
+class Recognised(NamedTuple):
+    """What `BlockDirectory.recognise` says of a block: id, length of the canonical block, whether it is stored."""
+
+    block_id: BlockId
+    length: int
+    is_stored: bool
+
 
 _LOOKUPS: Final = 4096  # ids looked up in one read transaction
 
@@ -91,6 +101,7 @@ class BlockDirectory:
         self.reader: Final = SegmentReader(self.layout, self.format.uuid)
         source = SegmentSource(self.layout, self.format.uuid, self.index, self.disk)
         self._appender = Appender(self.layout, source, self.index, self.disk, segment_limit_bytes)
+        self._adopter = Adopter(self.layout, source, self.index, self.disk)
         self._pending = self._appender.pending
         self._closed = False
 
@@ -250,6 +261,46 @@ class BlockDirectory:
         )
         return [found for found, _ in named]
 
+    def recognise(self, contents: Iterable[bytes], hold: EpochHold) -> list[Recognised]:
+        """Name blocks, and say which of them need not be stored: as `put` of each, but nothing is stored.
+
+        Args:
+            contents: 0 to block_size bytes each.
+            hold: As for `put`; what is stored stays while it lasts. What another put has not yet made durable is by the
+                next `sync`.
+
+        Raises:
+            UsageError: More than a block.
+        """
+        assert not hold.released
+        named = [self._named(data) for data in contents]
+        with self.index.reading() as txn:
+            stored = {found for found, _ in named if self.index.row(txn, found) is not None}
+        return [
+            Recognised(
+                found,
+                len(canonical),
+                found == ZERO_BLOCK
+                or (found in stored and self._is_safe(found, canonical, hold))
+                or self._appender.join(found, hold),
+            )
+            for found, canonical in named
+        ]
+
+    def adopt(self, path: str, found: Iterable[Found], hold: EpochHold) -> int | None:
+        """Store blocks that lie in a file by making a segment of it. Durable when this returns.
+
+        Args, returns and raises as `Adopter.adopt`; the hold as for `put`. The caller unlinks the file when nobody
+        reads it there any more, and then lets go what of it is no block's with `settle`.
+        """
+        assert not hold.released
+        self._check_writable()
+        return self._adopter.adopt(path, found, hold.epoch)
+
+    def settle(self, number: int) -> None:
+        """Give back what an adopted file has beside its blocks. A collection does it, too: this is sooner."""
+        Reclaimer(self.layout, self.index, self.disk).settle_adopted(number)
+
     def _named(self, data: bytes) -> tuple[BlockId, bytes]:
         """A block's id and its canonical bytes."""
         size = len(data)
@@ -381,7 +432,7 @@ class BlockDirectory:
                     if row is None or row.quarantined:
                         raise WouldBlock
                     there = min(length, max(0, row.length - start))
-                    is_plain = row.codec == RAW and there == length
+                    is_plain = row.codec != ZSTD and there == length
                     offset = row.offset + start
                     if at > done and not (is_plain and offset == end and row.segment == segment):
                         reader.fill(segment, begin, view[done:at])
@@ -417,7 +468,7 @@ class BlockDirectory:
         for block_id, start, length in parts:
             pending = self._pending.get(block_id)
             row = pending.row if pending is not None else self.index.row(txn, block_id)
-            if row is None or row.quarantined or row.codec != RAW or start + length > row.length:
+            if row is None or row.quarantined or row.codec == ZSTD or start + length > row.length:
                 return None
             offset = row.offset + start
             if offset != end or row.segment != segment:

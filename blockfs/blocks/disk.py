@@ -36,6 +36,12 @@ class Disk:
         with space_errors("block directory"):
             write_all(fd, data, offset)
 
+    def link(self, fd: int, path: str, target: str) -> None:
+        """Give a file a second name. fsync before the folder's: what some hosts need to keep both names."""
+        with space_errors(target):
+            os.link(path, target)
+            os.fsync(fd)
+
     def start_writing_back(self, fd: int, offset: int, length: int) -> None:
         """Have the host begin to write what it holds of a range. Whether that succeeds is fdatasync's to say."""
         with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from blockfs.blocks.index import Index, Reading, Row, Writing
 from blockfs.blocks.layout import REPAIR_ADVICE
-from blockfs.blocks.segment import payload_end
+from blockfs.blocks.segment import pack_place
 from blockfs.errors import CorruptionError
 
 _NAME: Final = b"garbage"
@@ -36,7 +36,7 @@ class Listed(NamedTuple):
     packed: list[bytes]
 
     def places(self) -> Iterator[tuple[int, int, int]]:
-        """(Segment, offset, length) of each, ascending."""
+        """(Segment, offset, length) of each, ascending; offset and length as `unpack_place` takes them."""
         return map(_PLACE.unpack, sorted(self.packed))
 
 
@@ -53,10 +53,7 @@ class FreedPlaces:
 
     def add(self, txn: Writing, rows: Iterable[Row]) -> None:
         """List the payloads of deleted rows."""
-        places = [
-            _PLACE.pack(row.segment, row.offset, payload_end(row.offset, row.stored_length, row.codec) - row.offset)
-            for row in rows
-        ]
+        places = [_PLACE.pack(row.segment, *pack_place(row.offset, row.stored_length, row.codec)) for row in rows]
         with txn.cursor(db=self._database) as cursor:
             number = _NUMBER.unpack(cursor.key())[0] + 1 if cursor.last() else 0
             for at in range(0, len(places), _PLACES):

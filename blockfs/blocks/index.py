@@ -6,7 +6,7 @@ Databases (numbers are big endian, so that keys sort by value):
 |---|---|---|
 | blocks | block id (32) | row (22), below |
 | segments | number (4) | state (1), rows (8), canonical bytes of these rows (8) |
-| free | segment (4), offset (4) | length (4): payload without a row, to be punched |
+| free | segment (4), offset (4) | length (4): payload without a row, to be punched; see `pack_place` |
 | garbage | number (8) | places that sweeps freed, to be punched; see `freed.py` |
 | pins | owner UUID (16), block id (32) | nothing |
 | meta | name | unsigned number (8), but `uuid`: 16 bytes |
@@ -20,10 +20,10 @@ Row:
 | offset | bytes | field |
 |---|---|---|
 | 0 | 4 | segment number |
-| 4 | 4 | offset of the payload in the segment |
+| 4 | 4 | offset of the payload in the segment, in bytes; with codec 2 in pages of 4096 |
 | 8 | 4 | stored length: bytes of the payload |
 | 12 | 4 | length of the canonical block, 1 to block size |
-| 16 | 1 | codec; 0 = raw, 1 = zstd |
+| 16 | 1 | codec; 0 = raw, 1 = zstd, 2 = raw in an adopted segment |
 | 17 | 1 | flags; bit 0 = quarantined: the payload doesn't have this id, the next put replaces it |
 | 18 | 4 | epoch of the last put or claim |
 
@@ -48,7 +48,7 @@ from blockfs.blocks.disk import Disk
 from blockfs.blocks.environment import close_environment, lmdb_error, open_databases, open_environment
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.layout import REPAIR_ADVICE, Format
-from blockfs.blocks.segment import RAW, Record, payload_end
+from blockfs.blocks.segment import ADOPTED, PAGE, RAW, ZSTD, Record, pack_place
 from blockfs.errors import CorruptionError, FormatTooNewError
 
 FORMAT: Final = 1
@@ -56,6 +56,8 @@ BATCH_ROWS: Final = 512
 """Rows changed per write transaction: a few milliseconds, so that other processes' commits don't wait long."""
 SCAN_ROWS: Final = 8192
 """Rows read per read transaction of a scan: long ones keep LMDB from reusing pages."""
+ADOPTED_LEAST_BYTES: Final = 8 << 20
+"""With less than that live an adopted segment is moved into a common one: or they become many with little in each."""
 SCAN_IDS: Final = 2048
 """Ids read per read transaction: so few that they stay in the processor's cache until they were looked at."""
 
@@ -71,7 +73,7 @@ Writing: TypeAlias = "lmdb.Transaction[bytes]"
 
 
 class Row(NamedTuple):
-    """Where a block is. A named tuple, as it is built for every read; fields as in the module's table."""
+    """Where a block is. A named tuple, as it is built for every read; fields as in the module's table, all in bytes."""
 
     segment: int
     offset: int
@@ -260,12 +262,15 @@ class Index:
         if len(value) != _ROW.size:
             raise CorruptionError(f"{self.path}: a row of {len(value)} bytes, expected {_ROW.size}; {REPAIR_ADVICE}")
         segment, offset, stored_length, length, codec, flags, epoch = _ROW.unpack(value)
+        if codec == ADOPTED:
+            offset *= PAGE
         return Row(segment, offset, stored_length, length, codec, bool(flags & _QUARANTINED), epoch)
 
     def put_row(self, txn: Writing, block_id: bytes, row: Row) -> None:
         """Write a row. The segment's counters are the caller's; see `count`."""
         flags = _QUARANTINED if row.quarantined else 0
-        place = (row.segment, row.offset, row.stored_length, row.length, row.codec, flags, row.epoch)
+        offset = row.offset // PAGE if row.codec == ADOPTED else row.offset
+        place = (row.segment, offset, row.stored_length, row.length, row.codec, flags, row.epoch)
         txn.put(block_id, _ROW.pack(*place), db=self._blocks)
 
     def add(self, txn: Writing, block_id: bytes, row: Row) -> bool:
@@ -335,14 +340,14 @@ class Index:
         """`count` rows out, each segment once."""
         rows: Counter[int] = Counter()
         length_bytes: Counter[int] = Counter()
-        packed = set()
+        codecs: dict[int, int] = {}
         for segment, _, _, length, codec, _, _ in gone:
             rows[segment] += 1
             length_bytes[segment] += length
             if codec != RAW:
-                packed.add(segment)
+                codecs[segment] = codec  # all of an adopted segment's have the same
         for segment in sorted(rows):
-            self._change(txn, segment, -rows[segment], -length_bytes[segment], is_packed_gone=segment in packed)
+            self._change(txn, segment, -rows[segment], -length_bytes[segment], codecs.get(segment, RAW))
 
     def move(self, txn: Writing, block_id: bytes, old: Row, new: Row) -> None:
         """Let a block's row point to a copy of its payload, and list the place that is superfluous now as free."""
@@ -350,7 +355,7 @@ class Index:
         if row is None or not row.is_at(old):
             self.free(txn, new)
             return
-        self.put_row(txn, block_id, row._replace(segment=new.segment, offset=new.offset))
+        self.put_row(txn, block_id, row._replace(segment=new.segment, offset=new.offset, codec=new.codec))
         self.count(txn, old, -1)
         self.count(txn, new, 1)
         self.free(txn, old)
@@ -402,18 +407,19 @@ class Index:
 
     def count(self, txn: Writing, row: Row, sign: int) -> None:
         """Count a row in (+1) or out (-1) of its segment."""
-        is_packed_gone = sign < 0 and row.codec != RAW
-        self._change(txn, row.segment, sign, sign * row.length, is_packed_gone=is_packed_gone)
+        self._change(txn, row.segment, sign, sign * row.length, row.codec)
 
-    def _change(self, txn: Writing, number: int, rows: int, length_bytes: int, *, is_packed_gone: bool) -> None:
+    def _change(self, txn: Writing, number: int, rows: int, length_bytes: int, codec: int) -> None:
         # Not by way of `SegmentRow`: a sweep does this for nearly each row where there are thousands of segments.
         key = _SHORT.pack(number)
         value = txn.get(key, db=self._segments)
         if value is not None and len(value) != _SEGMENT.size:
             self._decode_segment(value)
         state, old_rows, old_bytes = (_GROWING, 0, 0) if value is None else _SEGMENT.unpack(value)
-        if is_packed_gone and state == _SETTLED:
-            state = _SEALED  # pages that it shares with other dead payloads
+        # Packed payloads share pages, which may be dead now. Of an adopted segment with little the rest is moved.
+        is_little = codec == ADOPTED and old_bytes + length_bytes < ADOPTED_LEAST_BYTES
+        if rows < 0 and state == _SETTLED and (codec == ZSTD or is_little):
+            state = _SEALED
         if old_rows + rows < 0 or old_bytes + length_bytes < 0:
             raise CorruptionError(f"{self.path}: wrong counters of segment {number}; {REPAIR_ADVICE}")
         txn.put(key, _SEGMENT.pack(state, old_rows + rows, old_bytes + length_bytes), db=self._segments)
@@ -429,11 +435,11 @@ class Index:
 
     def free(self, txn: Writing, row: Row) -> None:
         """List a payload to be punched once no reader can know its place any more."""
-        length = payload_end(row.offset, row.stored_length, row.codec) - row.offset
-        txn.put(_PLACE.pack(row.segment, row.offset), _SHORT.pack(length), db=self._free)
+        offset, length = pack_place(row.offset, row.stored_length, row.codec)
+        txn.put(_PLACE.pack(row.segment, offset), _SHORT.pack(length), db=self._free)
 
     def freed(self, txn: Reading, limit: int) -> list[tuple[int, int, int]]:
-        """The first entries of `free` as (segment, offset, length)."""
+        """The first entries of `free` as (segment, offset, length), offset and length as `unpack_place` takes them."""
         found = []
         with txn.cursor(db=self._free) as cursor:
             for key, value in cursor:

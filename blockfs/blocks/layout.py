@@ -1,7 +1,7 @@
 """Where a block directory's parts lie, and its format file.
 
 ```
-blocks.toml      format, UUID, block size, map size, compression: written last by create, once; human-readable
+blocks.toml      format, UUID, block size, map size, compression: written last by create, again by the first adoption
 lock             every process that has the directory open holds a shared flock; a rebuild needs it exclusively
 gc.lock          flock of the one collector
 index/           LMDB; see index.py
@@ -20,10 +20,12 @@ from uuid import UUID
 import msgspec
 
 from blockfs.blocks.codec import Compression
-from blockfs.blocks.segment import segment_name, sidecar_name
+from blockfs.blocks.segment import PAGE, is_adopted, segment_name, sidecar_name
 from blockfs.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
+from blockfs.runtime.atomic import write_atomically
 
-FORMAT: Final = 2  # 1 knew no compression
+FORMAT: Final = 3  # 1 knew no compression, 2 no adopted segments
+_FIRST_FORMAT: Final = 2  # of a new directory, until it adopts a segment: older programs can use it as long as that
 MIN_BLOCK_SIZE: Final = 4 << 10  # below, ids cost a percent of the data
 MAX_BLOCK_SIZE: Final = 4 << 20  # Pithos' block size; above, a changed page costs too much
 DEFAULT_MAP_SIZE_BYTES: Final = 1 << 40  # address space, not disk: 256 TiB of 64 KiB blocks
@@ -38,18 +40,20 @@ class Format(msgspec.Struct, frozen=True, kw_only=True):
         block_size: Bytes of a full block, a power of two.
         map_size_bytes: Upper limit of the index file.
         compression: Of new blocks; format 1 has none.
+        number: The format's own, in blocks.toml.
     """
 
     uuid: UUID
     block_size: int
     map_size_bytes: int
     compression: Compression
+    number: int = _FIRST_FORMAT
 
     def encode(self) -> bytes:
         """The content of blocks.toml."""
         return (
-            "# A blocksync block directory. Written once; do not edit.\n"
-            f'format = {FORMAT}\nuuid = "{self.uuid}"\n'
+            "# A blocksync block directory. Do not edit.\n"
+            f'format = {self.number}\nuuid = "{self.uuid}"\n'
             f"block_size = {self.block_size}\nmap_size = {self.map_size_bytes}\n"
             f'compression = "{self.compression.value}"\n'
         ).encode()
@@ -75,10 +79,24 @@ class Layout:
         """Path of a segment's sidecar."""
         return os.path.join(self.segments, sidecar_name(number))
 
+    def is_adopted(self, number: int) -> bool | None:
+        """Whether a segment was adopted: so its sidecar says, or, damaged, its first records; None: nothing does."""
+        try:
+            with open(self.sidecar(number), "rb") as file:
+                return is_adopted(file.read(PAGE))
+        except FileNotFoundError:
+            return None
+
     def segment_numbers(self) -> list[int]:
         """Numbers of the segments that have a segment or sidecar file, ascending."""
         stems = {os.path.splitext(name)[0] for name in os.listdir(self.segments) if name.endswith((".seg", ".idx"))}
         return sorted(int(stem) for stem in stems if stem.isascii() and stem.isdigit())
+
+    def allow_adopted(self) -> None:
+        """Raise the format, durably, before there is an adopted segment: who knows none refuses from now on."""
+        current = self.read_format()
+        if current.number < FORMAT:
+            write_atomically(self.format_file, msgspec.structs.replace(current, number=FORMAT).encode())
 
     def read_format(self) -> Format:
         """Read blocks.toml.
@@ -103,6 +121,7 @@ class Layout:
                 block_size=int(found["block_size"]),
                 map_size_bytes=int(found["map_size"]),
                 compression=Compression.NONE if number == 1 else Compression(found["compression"]),
+                number=number,
             )
             check_block_size(result.block_size)
         except (ValueError, KeyError, TypeError, AttributeError, UsageError) as error:

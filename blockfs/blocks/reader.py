@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections import OrderedDict
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from blockfs.blocks.block_cache import BlockCache
 from blockfs.blocks.codec import DecodeError, Payload, decode
 from blockfs.blocks.index import Row
 from blockfs.blocks.layout import Layout
-from blockfs.blocks.segment import RAW, SEGMENT_HEADER_BYTES, check_segment_header
+from blockfs.blocks.segment import (
+    SEGMENT_HEADER_BYTES,
+    SIDECAR_HEADER_BYTES,
+    ZSTD,
+    check_segment_header,
+    check_sidecar_header,
+)
 from blockfs.errors import CorruptBlockError, CorruptionError, WouldBlock
 
 _OPEN_SEGMENTS: Final = 256  # a quarter of the usual limit of 1024 descriptors; 256 GiB of blocks
@@ -34,6 +41,43 @@ class Run(NamedTuple):
     segment: int
     offset: int
     length: int
+
+
+Place = tuple[int, int]
+"""Segment and offset. Never used again, so an entry of the cache can't become wrong."""
+
+
+class BlockCache:
+    """The blocks that were decompressed last, at most `limit_bytes` of them. Thread-safe."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._lock = threading.Lock()
+        self._blocks: OrderedDict[Place, bytes] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, place: Place) -> bytes | None:
+        """The block, if it is here."""
+        with self._lock:
+            block = self._blocks.get(place)
+            if block is not None:
+                self._blocks.move_to_end(place)
+            return block
+
+    def add(self, place: Place, block: bytes) -> None:
+        """Keep a block, and let go of those that were not used for longest."""
+        with self._lock:
+            if place not in self._blocks:
+                self._bytes += len(block)
+            self._blocks[place] = block
+            while self._bytes > self._limit_bytes:
+                self._bytes -= len(self._blocks.popitem(last=False)[1])
+
+    def clear(self) -> None:
+        """Forget all."""
+        with self._lock:
+            self._blocks.clear()
+            self._bytes = 0
 
 
 class SegmentFile:
@@ -69,7 +113,7 @@ class SegmentReader:
         Raises:
             CorruptBlockError: The segment is too short, missing, not ours or unreadable; never short data.
         """
-        if row.codec == RAW:
+        if row.codec != ZSTD:
             return self._pread(block_id, row.segment, row.offset + start, length)
         is_whole = length == row.length  # then it is not asked for again soon, and a scrub must see the disk
         block = None if is_whole else self._cache.get((row.segment, row.offset))
@@ -85,7 +129,7 @@ class SegmentReader:
             WouldBlock: It is not all there; who can wait finds out why.
             CorruptBlockError: It can't be decompressed.
         """
-        if row.codec == RAW:
+        if row.codec != ZSTD:
             self.fill(row.segment, row.offset + start, view)
             return
         is_whole = len(view) == row.length
@@ -157,12 +201,22 @@ class SegmentReader:
         try:
             check_segment_header(header, self._uuid, segment, self._layout.segment(segment))
         except CorruptionError as error:
-            raise CorruptBlockError(block_id, str(error)) from error
+            if not self._is_adopted(segment):
+                raise CorruptBlockError(block_id, str(error)) from error
         self._forget_removed()
         while len(self._files) >= _OPEN_SEGMENTS:
             self._files.pop(next(iter(self._files), segment), None)  # the oldest; another thread may be faster
         self._files[segment] = file
         return file
+
+    def _is_adopted(self, segment: int) -> bool:
+        """Whether a segment has no header because it was adopted, and the one of its sidecar is sound."""
+        path = self._layout.sidecar(segment)
+        try:
+            with open(path, "rb") as file:
+                return check_sidecar_header(file.read(SIDECAR_HEADER_BYTES), self._uuid, segment, path)
+        except (OSError, CorruptionError):
+            return False
 
     def _forget_removed(self) -> None:
         """Let go of segments that a collection, in whichever process, has removed."""

@@ -23,9 +23,9 @@ from blockfs.blocks.pins import Pins
 from blockfs.blocks.reclaim import read_sidecar
 from blockfs.blocks.segment import (
     PAGE,
-    RAW,
     SEGMENT_HEADER_BYTES,
     SIDECAR_HEADER_BYTES,
+    ZSTD,
     Record,
     align,
     check_segment_header,
@@ -177,13 +177,13 @@ def _add_segment(run: _Rebuild, number: int) -> None:
 
 def _check_headers(run: _Rebuild, number: int, fd: int) -> None:
     uuid = run.format.uuid.bytes
-    check_segment_header(os.pread(fd, SEGMENT_HEADER_BYTES, 0), uuid, number, run.layout.segment(number))
     try:
         with open(run.layout.sidecar(number), "rb") as file:
             header = file.read(SIDECAR_HEADER_BYTES)
     except OSError as error:
         raise CorruptionError(f"{run.layout.sidecar(number)}: {error.strerror}; its segment can't be read") from error
-    check_sidecar_header(header, uuid, number, run.layout.sidecar(number))
+    if not check_sidecar_header(header, uuid, number, run.layout.sidecar(number)):
+        check_segment_header(os.pread(fd, SEGMENT_HEADER_BYTES, 0), uuid, number, run.layout.segment(number))
 
 
 def _sound_rows(run: _Rebuild, number: int, fd: int) -> Iterator[tuple[BlockId, Row]]:
@@ -214,7 +214,7 @@ def _is_collected(record: Record, stored: bytes) -> bool:
     """Whether a payload that is not sound is one whose pages were punched: of a raw one all, of a packed one some."""
     if len(stored) < record.stored_length:
         return False
-    if record.codec == RAW:
+    if record.codec != ZSTD:
         return not stored.strip(b"\0")
     borders = [0, *range(align(record.offset) - record.offset or PAGE, len(stored), PAGE), len(stored)]
     return any(not stored[start:end].strip(b"\0") for start, end in pairwise(borders))

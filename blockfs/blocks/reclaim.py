@@ -20,7 +20,7 @@ import msgspec
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import try_exclusive
 from blockfs.blocks.freed import FreedPlaces
-from blockfs.blocks.index import BATCH_ROWS, Index, Reading, SegmentRow, SegmentState
+from blockfs.blocks.index import ADOPTED_LEAST_BYTES, BATCH_ROWS, Index, Reading, SegmentRow, SegmentState
 from blockfs.blocks.layout import Layout
 from blockfs.blocks.segment import (
     RECORD_BYTES,
@@ -30,6 +30,7 @@ from blockfs.blocks.segment import (
     align,
     decode_records,
     payload_end,
+    unpack_place,
     whole_pages,
 )
 
@@ -49,7 +50,8 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bytes_freed: Bytes given back.
-        wasteful: Segments with too many pages that are half dead; only moving the rest gives them back.
+        wasteful: Segments with too many pages that are half dead, which only moving the rest gives back; and adopted
+            ones with little left.
     """
 
     bytes_freed: int
@@ -117,6 +119,8 @@ class Reclaimer:
         except FileNotFoundError:
             return 0
         try:
+            if _is_staged(fd):
+                return 0  # to be settled when it is not any more
             before = os.fstat(fd).st_blocks
             for offset, length in _joined(ranges):
                 start, end = whole_pages(offset, offset + length)
@@ -145,19 +149,28 @@ class Reclaimer:
         freed_bytes = sum(self.exclusively(number, settle_one) for number in numbers)
         return Settled(bytes_freed=freed_bytes, wasteful=tuple(wasteful))
 
+    def settle_adopted(self, number: int) -> None:
+        """The same for one segment that was adopted, at once; left to the next collection if a reader is older."""
+        settle_one = partial(self._settle_one, wasteful=[], pause=None)
+        self.exclusively(number, lambda number, row, fd: settle_one(number, row, fd) if _has_gaps(row, fd) else 0)
+
     def _settle_one(
-        self, number: int, row: SegmentRow, fd: int, *, wasteful: list[int], pause: Callable[[], None]
+        self, number: int, row: SegmentRow, fd: int, *, wasteful: list[int], pause: Callable[[], None] | None
     ) -> int:
         with self._index.reading() as txn:
             snapshot = txn.id()
             live = self._live(txn, number)
-        if fd < 0 or len(live) != row.rows:
+        if fd < 0 or len(live) != row.rows or _is_staged(fd):
             return 0  # a damaged sidecar: scrub reports it
-        self.wait_for_readers(snapshot, pause)
-        freed_bytes = self._punch_ranges(number, _gaps(live, align(os.fstat(fd).st_size)))
+        if not self.wait_for_readers(snapshot, pause):
+            return 0
+        is_adopted = bool(self._layout.is_adopted(number))
+        first = 0 if is_adopted else SEGMENT_HEADER_BYTES
+        freed_bytes = self._punch_ranges(number, _gaps(live, first, align(os.fstat(fd).st_size)))
         live_bytes = sum(end - start for start, end in map(_extent, live))
         waste_bytes = os.fstat(fd).st_blocks * 512 - live_bytes
-        if waste_bytes > max(_WASTE_BYTES, live_bytes // _WASTE_SHARE):
+        is_small = is_adopted and live_bytes < ADOPTED_LEAST_BYTES
+        if is_small or waste_bytes > max(_WASTE_BYTES, live_bytes // _WASTE_SHARE):
             wasteful.append(number)
         if row.state is SegmentState.SEALED:
             with self._index.writing() as txn:
@@ -172,7 +185,7 @@ class Reclaimer:
         for record in read_sidecar(self._layout, number):
             row = self._index.row(txn, record.block_id)
             if row is not None and row.segment == number and row.offset == record.offset:
-                live.append(row.offset << 32 | payload_end(row.offset, row.stored_length, row.codec))
+                live.append(row.offset << 24 | payload_end(row.offset, row.stored_length, row.codec) - row.offset)
         if any(before >= after for before, after in pairwise(live)):  # records that a scrub wrote again
             live = array("Q", sorted(set(live)))
         return live
@@ -198,7 +211,7 @@ class Reclaimer:
         with self._index.reading() as txn:
             if row.rows or self._live(txn, number):
                 return 0
-        if fd >= 0:
+        if fd >= 0 and not _is_staged(fd):
             self._disk.truncate(fd, 0)  # other processes may have it open: give the space back now
         for path in (self._layout.segment(number), self._layout.sidecar(number)):
             try:
@@ -243,9 +256,19 @@ def read_sidecar(layout: Layout, number: int) -> Iterator[Record]:
 
 
 def _by_segment(entries: Iterable[tuple[int, int, int]]) -> Iterator[tuple[int, Iterator[tuple[int, int]]]]:
-    """(Segment, offset, length), ascending, as segments with their ranges."""
+    """(Segment, packed place), ascending, as segments with their ranges in bytes."""
     for segment, found in groupby(entries, itemgetter(0)):
-        yield segment, ((offset, length) for _, offset, length in found)
+        yield segment, (unpack_place(offset, length) for _, offset, length in found)
+
+
+def _has_gaps(row: SegmentRow, fd: int) -> bool:
+    """Whether a segment of raw payload takes much more of the host than its rows account for."""
+    return fd >= 0 and os.fstat(fd).st_blocks * 512 - row.length_bytes > _WASTE_BYTES
+
+
+def _is_staged(fd: int) -> bool:
+    """Whether a segment was adopted from a file that still has its own name: somebody may read it there, all of it."""
+    return os.fstat(fd).st_nlink > 1
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -263,12 +286,11 @@ def _joined(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 def _extent(place: int) -> tuple[int, int]:
     """A place of `Reclaimer._live` as (start, end)."""
-    return place >> 32, place & 0xFFFFFFFF
+    return place >> 24, (place >> 24) + (place & 0xFFFFFF)
 
 
-def _gaps(live: Iterable[int], size_bytes: int) -> Iterator[tuple[int, int]]:
-    """What lies between the live payloads of a segment and behind the last, as (offset, length)."""
-    at = SEGMENT_HEADER_BYTES
+def _gaps(live: Iterable[int], at: int, size_bytes: int) -> Iterator[tuple[int, int]]:
+    """What lies between the live payloads of a segment from `at` on and behind the last, as (offset, length)."""
     for start, end in map(_extent, live):
         if start > at:
             yield at, start - at

@@ -1,8 +1,9 @@
 """Moving what is left of a segment, when pages that are half dead keep too many dead bytes from the host.
 
-Compressed payloads share pages, and a page goes only when all of it is dead. Order, for some hundred blocks at a time:
-copied, each one verified → fdatasync → sidecar records → fdatasync → rows point to the copies, old places free, in one
-transaction. A crash leaves copies that nobody refers to; readers of the old places are waited for before these go.
+Compressed payloads share pages, and a page goes only when all of it is dead. Of an adopted segment little may be left.
+Order, for some hundred blocks at a time: copied, each one verified → fdatasync → sidecar records → fdatasync → rows
+point to the copies, old places free, in one transaction. A crash leaves copies that nobody refers to; readers of the
+old places are waited for before these go.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import BATCH_ROWS, Row, SegmentRow
 from blockfs.blocks.reclaim import Reclaimer, read_sidecar
-from blockfs.blocks.segment import SEGMENT_LIMIT_BYTES, Record
+from blockfs.blocks.segment import ADOPTED, RAW, SEGMENT_LIMIT_BYTES, Record
 from blockfs.blocks.writer import SegmentSource, SegmentWriter
 from blockfs.errors import NoSpaceError
 
@@ -96,11 +97,12 @@ class Repacker:
                 row = self._index.row(txn, record.block_id)
                 if row is None or row.segment != number or row.offset != record.offset or row.quarantined:
                     continue
-                payload = Payload(os.pread(fd, row.stored_length, row.offset), row.length, row.codec)
+                codec = RAW if row.codec == ADOPTED else row.codec
+                payload = Payload(os.pread(fd, row.stored_length, row.offset), row.length, codec)
                 if not holds(payload, record.block_id):
                     continue  # a scrub will find it where it is
                 if self._blocks.disk.room_bytes(self._blocks.layout.segments) < row.stored_length:
                     raise NoSpaceError(f"{self._blocks.path}: no room to move payloads")
                 (offset,) = target.append([payload])
-                moves.append((record.block_id, row, row._replace(segment=target.number, offset=offset)))
+                moves.append((record.block_id, row, row._replace(segment=target.number, offset=offset, codec=codec)))
         return moves

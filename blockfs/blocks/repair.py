@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import Row
-from blockfs.blocks.layout import Format, Layout
+from blockfs.blocks.layout import FORMAT, Format, Layout
 from blockfs.blocks.reclaim import read_sidecar
 from blockfs.blocks.scrub import append_records
 from blockfs.blocks.segment import (
@@ -22,6 +24,9 @@ from blockfs.blocks.segment import (
 )
 from blockfs.errors import CorruptionError
 from blockfs.runtime.atomic import space_errors, write_all
+
+_Check = Callable[[bytes, bytes, int, str], object]
+_Encode = Callable[[bytes, int], bytes]
 
 
 def repair_headers(path: str) -> list[str]:
@@ -45,10 +50,22 @@ def repair_headers(path: str) -> list[str]:
 def _repair(layout: Layout, expected: Format, number: int) -> list[str]:
     done = []
     uuid = expected.uuid.bytes
-    for name, size, check, encode in (
-        (layout.segment(number), SEGMENT_HEADER_BYTES, check_segment_header, encode_segment_header),
-        (layout.sidecar(number), SIDECAR_HEADER_BYTES, check_sidecar_header, encode_sidecar_header),
-    ):
+    is_adopted = layout.is_adopted(number)
+    if is_adopted is None:
+        if expected.number >= FORMAT:
+            return []  # where a header belongs there may be a block
+        is_adopted = False
+    files: list[tuple[str, int, _Check, _Encode]] = [
+        (
+            layout.sidecar(number),
+            SIDECAR_HEADER_BYTES,
+            check_sidecar_header,
+            partial(encode_sidecar_header, adopted=is_adopted),
+        )
+    ]
+    if not is_adopted:
+        files.append((layout.segment(number), SEGMENT_HEADER_BYTES, check_segment_header, encode_segment_header))
+    for name, size, check, encode in files:
         try:
             fd = os.open(name, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:

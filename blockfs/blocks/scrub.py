@@ -15,7 +15,14 @@ from blockfs.blocks.epochs import try_exclusive
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import Row
 from blockfs.blocks.reclaim import read_sidecar
-from blockfs.blocks.segment import RECORD_BYTES, SIDECAR_HEADER_BYTES, Record, encode_record, encode_sidecar_header
+from blockfs.blocks.segment import (
+    ADOPTED,
+    RECORD_BYTES,
+    SIDECAR_HEADER_BYTES,
+    Record,
+    encode_record,
+    encode_sidecar_header,
+)
 from blockfs.errors import BlockfsError, CorruptBlockError
 from blockfs.runtime.atomic import space_errors, sync_directory, write_all
 
@@ -209,12 +216,14 @@ def append_records(blocks: BlockDirectory, number: int, records: Iterable[Record
     try:
         if not try_exclusive(segment_fd):
             return 0
-        data = b"".join(encode_record(record) for record in records)
+        lost = list(records)
+        data = b"".join(map(encode_record, lost))
+        is_adopted = any(record.codec == ADOPTED for record in lost)
         with space_errors(path):
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 end = max(-(-os.fstat(fd).st_size // RECORD_BYTES) * RECORD_BYTES, SIDECAR_HEADER_BYTES)
-                write_all(fd, encode_sidecar_header(blocks.format.uuid.bytes, number), 0)
+                write_all(fd, encode_sidecar_header(blocks.format.uuid.bytes, number, adopted=is_adopted), 0)
                 write_all(fd, data, end)
                 os.fsync(fd)
             finally:

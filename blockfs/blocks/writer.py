@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -30,6 +33,8 @@ from blockfs.blocks.segment import (
 from blockfs.errors import CorruptionError
 
 _CANDIDATES: Final = 16  # segments to look at before a new one is made: more than processes that write at once
+_NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.ENOENT, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What link(2) says where the file can't have a second name here, or has no name any more."""
 _WRITE_BACK_BYTES: Final = 4 << 20
 """Appended payload that the host is told to write. Left to the fdatasync of a group, it comes all at once, and whoever
 else waits for the disk waits a tenth of a second."""
@@ -182,19 +187,54 @@ class SegmentSource:
     def _create(self) -> SegmentWriter:
         """Make a segment. Order: files → fsync → fsync of the folder → row. The write transaction keeps others away."""
         fds: list[int] = []
+        number = self._register(SegmentState.GROWING, self._make_files, fds)
+        return SegmentWriter(number, fds[0], fds[1], self._disk)
+
+    def adopt(self, path: str, fd: int) -> tuple[int, int] | None:
+        """Make a segment of a file, by a second name for it. Order as for other new segments.
+
+        Args:
+            path: The file.
+            fd: A descriptor of it that has its flock.
+
+        Returns:
+            The number, and a descriptor of the sidecar, which has only its header; None if the host can't do it.
+
+        Raises:
+            NoSpaceError: No segment was made.
+        """
+        fds: list[int] = []
+        try:
+            number = self._register(SegmentState.SEALED, partial(self._link_files, path, fd), fds)
+        except OSError as error:
+            if error.errno in _NO_LINK:
+                return None
+            raise
+        return number, fds[0]
+
+    def _register(self, state: SegmentState, make: Callable[[int, list[int]], None], fds: list[int]) -> int:
+        """Have the files of a new segment made, and note it; its number. The files' descriptors go to `fds`."""
         try:
             with self._index.writing() as txn:
                 number = self._index.number(txn, b"next_segment")
                 while not self._remove_leftover(number):
                     number += 1
-                self._make_files(number, fds)
-                self._index.set_segment(txn, number, SegmentRow(SegmentState.GROWING, 0, 0))
+                make(number, fds)
+                self._index.set_segment(txn, number, SegmentRow(state, 0, 0))
                 self._index.set_number(txn, b"next_segment", number + 1)
         except BaseException:
             for fd in fds:
                 os.close(fd)
             raise
-        return SegmentWriter(number, fds[0], fds[1], self._disk)
+        return number
+
+    def _link_files(self, path: str, fd: int, number: int, fds: list[int]) -> None:
+        """Create and sync a sidecar, then let a file be its segment; appends the sidecar's descriptor to `fds`."""
+        fds.append(self._disk.create(self._layout.sidecar(number)))
+        self._disk.write(fds[0], encode_sidecar_header(self._uuid, number, adopted=True), 0)
+        self._disk.fdatasync(fds[0])
+        self._disk.link(fd, path, self._layout.segment(number))
+        self._disk.sync_directory(self._layout.segments)
 
     def _make_files(self, number: int, fds: list[int]) -> None:
         """Create and sync a segment and its sidecar; appends their descriptors to `fds`, locked."""
@@ -214,12 +254,13 @@ class SegmentSource:
 
         Returns:
             False if they hold more than headers: then the index is older than the segments (a restored copy?), and the
-            number is left alone for a rebuild.
+            number is left alone for a rebuild. An adopted file counts for nothing as long as there are no records.
         """
         leftover = []
+        is_adopted = self._layout.is_adopted(number)
         for path, header_bytes in (
+            (self._layout.segment(number), sys.maxsize if is_adopted else SEGMENT_HEADER_BYTES),
             (self._layout.sidecar(number), SIDECAR_HEADER_BYTES),
-            (self._layout.segment(number), SEGMENT_HEADER_BYTES),
         ):
             try:
                 if os.stat(path).st_size > header_bytes:

@@ -67,6 +67,10 @@ class CountingDisk(Disk):
         self._step("sync_directory")
         super().sync_directory(path)
 
+    def link(self, fd: int, path: str, target: str) -> None:
+        self._step("link")
+        super().link(fd, path, target)
+
     def commit(self, transaction: lmdb.Transaction[bytes]) -> None:
         self._step("commit")
         super().commit(transaction)
@@ -96,6 +100,10 @@ class PowerCutDisk(CountingDisk):
         fd = super().create(path)
         self._created[path] = os.path.dirname(path)
         return fd
+
+    def link(self, fd: int, path: str, target: str) -> None:
+        super().link(fd, path, target)
+        self._created[target] = os.path.dirname(target)
 
     def write(self, fd: int, data: bytes, offset: int) -> None:
         path = os.readlink(f"/proc/self/fd/{fd}")

@@ -7,9 +7,9 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from blockfs.blocks.block_cache import BlockCache
 from blockfs.blocks.codec import Compression, DecodeError, Payload, decode, encode, holds, raw
 from blockfs.blocks.hashing import block_id
+from blockfs.blocks.reader import BlockCache
 from blockfs.blocks.segment import RAW, ZSTD
 
 TEXT = b"the same words again and again; " * 2048

@@ -106,7 +106,7 @@ def test_a_damaged_format_file_is_corruption(blocks: BlockDirectory, content: by
 
 
 def test_a_newer_format_is_refused_as_such(blocks: BlockDirectory) -> None:
-    Path(blocks.layout.format_file).write_bytes(b"format = 3\nnews = true\n")
+    Path(blocks.layout.format_file).write_bytes(b"format = 4\nnews = true\n")
     with pytest.raises(FormatTooNewError):
         BlockDirectory.open(blocks.path)
 

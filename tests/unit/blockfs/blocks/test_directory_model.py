@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from blockfs.blocks import index as indexes
+from blockfs.blocks import reclaim
+from blockfs.blocks.adoption import Found
 from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import collect
@@ -173,9 +178,10 @@ class Model(RuleBasedStateMachine):
             IDS[number] for number in self.quarantined
         }
         self.quarantined = set()
-        if self.compression is Compression.NONE:
+        if type(self) is Model:
             assert not back, "a collected block is back"
-        self.durable |= back  # packed ones are, if they share their pages with others; the next collection takes them
+        # Packed ones are, if they share their pages with others, and those of a file; the next collection takes them.
+        self.durable |= back
 
     # --- what holds at any time
 
@@ -206,9 +212,77 @@ class PackedModel(Model):
     compression = Compression.ZSTD
 
 
+class AdoptingModel(Model):
+    """Files become segments, and keep their own names for a while: as long as that they are whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: dict[str, tuple[bytes, int]] = {}
+        self.made = 0
+
+    @rule(handle=handles, some=st.lists(numbers, min_size=1))
+    def adopt(self, handle: int, some: list[int]) -> None:
+        directory, hold = self.open[handle], self.holds[handle]
+        self.made += 1
+        path = f"{self.folder}/{self.made}"
+        contents = [DATAS[number].ljust(BLOCK_SIZE, b"\0") for number in some]
+        with open(path, "wb") as file:
+            file.write(b"".join(contents))
+        named = directory.recognise(contents, hold)
+        assert [one.block_id for one in named] == [IDS[number] for number in some]
+        assert [one.is_stored for one in named] == [self.has(handle, number) for number in some]
+        new = {
+            number: Found(one.block_id, place * BLOCK_SIZE, one.length)
+            for place, (number, one) in enumerate(zip(some, named, strict=True))
+            if not one.is_stored
+        }
+        if new:
+            segment = directory.adopt(path, new.values(), hold)
+            assert segment is not None
+            self.files[path] = b"".join(contents), segment
+            self.durable |= set(new)
+            self.quarantined -= set(new)
+
+    @precondition(lambda self: self.files)
+    @rule(handle=handles, data=st.data())
+    def let_go(self, handle: int, data: st.DataObject) -> None:
+        path = data.draw(st.sampled_from(sorted(self.files)))
+        _, segment = self.files.pop(path)
+        os.unlink(path)
+        self.open[handle].settle(segment)
+
+    @precondition(lambda self: self.durable)
+    @rule(data=st.data())
+    def decay(self, data: st.DataObject) -> None:
+        super().decay(data)
+        for path, (_, segment) in self.files.items():
+            self.files[path] = Path(path).read_bytes(), segment
+
+    @invariant()
+    def files_are_whole(self) -> None:
+        for path, (content, _) in self.files.items():
+            assert Path(path).read_bytes() == content
+
+
+class LargeAdoptingModel(AdoptingModel):
+    """As if all that is adopted were a lot: nothing of it is moved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patched = pytest.MonkeyPatch()
+        for module in (indexes, reclaim):
+            self.patched.setattr(module, "ADOPTED_LEAST_BYTES", 0)
+
+    def teardown(self) -> None:
+        super().teardown()
+        self.patched.undo()
+
+
 TestModel = Model.TestCase
 TestPackedModel = PackedModel.TestCase
-for case in (TestModel, TestPackedModel):
+TestAdoptingModel = AdoptingModel.TestCase
+TestLargeAdoptingModel = LargeAdoptingModel.TestCase
+for case in (TestModel, TestPackedModel, TestAdoptingModel, TestLargeAdoptingModel):
     case.settings = settings(
         max_examples=effort.count("block directory"),
         stateful_step_count=40,

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.segment import (
+    ADOPTED,
     RAW,
     RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -19,6 +20,7 @@ from blockfs.blocks.segment import (
     encode_record,
     encode_segment_header,
     encode_sidecar_header,
+    is_adopted,
     payload_end,
     payload_start,
     whole_pages,
@@ -66,8 +68,28 @@ def test_the_bytes_of_format_1_never_change() -> None:
     assert encode_segment_header(UUID, 7).hex() == SEGMENT_HEADER.ljust(2 * SEGMENT_HEADER_BYTES, "0")
 
 
+def test_the_bytes_of_an_adopted_segment_never_change() -> None:
+    header = encode_sidecar_header(UUID, 7, adopted=True)
+    assert header.hex() == ADOPTED_HEADER.ljust(2 * SIDECAR_HEADER_BYTES, "0")
+    assert check_sidecar_header(header, UUID, 7, "s")
+    assert not check_sidecar_header(encode_sidecar_header(UUID, 7), UUID, 7, "s")
+    with pytest.raises(CorruptionError):
+        check_sidecar_header(header, UUID, 8, "s")
+
+
+def test_a_sidecar_says_what_its_segment_is_also_if_its_header_is_damaged() -> None:
+    adopted, common = (encode_record(Record(BlockId(bytes(32)), 4096, 1, 1, codec)) for codec in (ADOPTED, RAW))
+    damaged = b"?" * SIDECAR_HEADER_BYTES
+    assert is_adopted(encode_sidecar_header(UUID, 7, adopted=True)) is True
+    assert is_adopted(encode_sidecar_header(UUID, 7) + adopted) is False
+    assert is_adopted(damaged + b"?" * RECORD_BYTES + adopted) is True
+    assert is_adopted(damaged + common) is False
+    assert is_adopted(damaged) is None
+
+
 RECORD_CRC = "4bb6b9b8"
 SIDECAR_HEADER = "4253594e434944580000000100000000000102030405060708090a0b0c0d0e0f0000000000000007aca923ec"
+ADOPTED_HEADER = "4253594e434944580000000200000000000102030405060708090a0b0c0d0e0f000000000000000709a14880"
 SEGMENT_HEADER = "4253594e435345470000000100000000000102030405060708090a0b0c0d0e0f00000000000000077c2acef7"
 
 
