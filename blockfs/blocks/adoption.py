@@ -41,6 +41,14 @@ class Found(NamedTuple):
     length: int
 
 
+class Recognised(NamedTuple):
+    """What `BlockDirectory.recognise` says of a block: id, length of the canonical block, whether it is stored."""
+
+    block_id: BlockId
+    length: int
+    is_stored: bool
+
+
 class Adopter:
     """Adopts files into one block directory."""
 
@@ -71,9 +79,10 @@ class Adopter:
         except FileNotFoundError:
             return None
         try:
-            if os.fstat(fd).st_nlink != 1 or not try_exclusive(fd):
+            file = os.fstat(fd)
+            is_elsewhere = file.st_dev != os.stat(self._layout.segments).st_dev
+            if is_elsewhere or file.st_nlink != 1 or not try_exclusive(fd):
                 return None
-            self._layout.allow_adopted()
             made = self._source.adopt(path, fd)
             if made is None:
                 return None

@@ -14,12 +14,12 @@ import uuid as uuids
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
 import lmdb
 import msgspec
 
-from blockfs.blocks.adoption import Adopter, Found
+from blockfs.blocks.adoption import Adopter, Found, Recognised
 from blockfs.blocks.appender import Appender
 from blockfs.blocks.codec import Compression, encode
 from blockfs.blocks.disk import Disk
@@ -44,14 +44,6 @@ from blockfs.runtime.atomic import space_errors, sync_directory, write_atomicall
 
 Part = tuple[BlockId, int, int]
 """A block, the first byte in it, and bytes: what `BlockDirectory.read` is asked for."""
-
-
-class Recognised(NamedTuple):
-    """What `BlockDirectory.recognise` says of a block: id, length of the canonical block, whether it is stored."""
-
-    block_id: BlockId
-    length: int
-    is_stored: bool
 
 
 _LOOKUPS: Final = 4096  # ids looked up in one read transaction
@@ -276,16 +268,12 @@ class BlockDirectory:
         named = [self._named(data) for data in contents]
         with self.index.reading() as txn:
             stored = {found for found, _ in named if self.index.row(txn, found) is not None}
-        return [
-            Recognised(
-                found,
-                len(canonical),
-                found == ZERO_BLOCK
-                or (found in stored and self._is_safe(found, canonical, hold))
-                or self._appender.join(found, hold),
-            )
-            for found, canonical in named
-        ]
+
+        def is_stored(found: BlockId, canonical: bytes) -> bool:
+            is_safe = found == ZERO_BLOCK or (found in stored and self._is_safe(found, canonical, hold))
+            return is_safe or self._appender.join(found, hold)
+
+        return [Recognised(found, len(canonical), is_stored(found, canonical)) for found, canonical in named]
 
     def adopt(self, path: str, found: Iterable[Found], hold: EpochHold) -> int | None:
         """Store blocks that lie in a file by making a segment of it. Durable when this returns.

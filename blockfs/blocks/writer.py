@@ -230,6 +230,7 @@ class SegmentSource:
 
     def _link_files(self, path: str, fd: int, number: int, fds: list[int]) -> None:
         """Create and sync a sidecar, then let a file be its segment; appends the sidecar's descriptor to `fds`."""
+        self._layout.allow_adopted()  # in the write transaction, as all that is done here: nobody else does it now
         fds.append(self._disk.create(self._layout.sidecar(number)))
         self._disk.write(fds[0], encode_sidecar_header(self._uuid, number, adopted=True), 0)
         self._disk.fdatasync(fds[0])

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from blockfs.blocks.environment import close_environment
+from blockfs.blocks.layout import FORMAT as BLOCKS_FORMAT
 from blockfs.tree.environment import open_tables, open_tree_environment
 from blockfs.tree.schema import FORMAT, META_FORMAT, Table, encode_format, u64
 from syncer.cli import main as entry
@@ -293,9 +294,9 @@ def make_newer(volume: Path, name: str) -> int:
         return FORMAT
     description = volume / name
     text = description.read_text()
-    (known,) = re.findall(r"^format = (\d+)$", text, re.MULTILINE)
-    description.write_text(text.replace(f"format = {known}", f"format = {TOO_NEW}"))
-    return int(known)
+    (written,) = re.findall(r"^format = (\d+)$", text, re.MULTILINE)
+    description.write_text(text.replace(f"format = {written}", f"format = {TOO_NEW}"))
+    return BLOCKS_FORMAT if name.startswith("blocks/") else int(written)
 
 
 def contents(volume: Path) -> dict[Path, bytes]:

@@ -8,6 +8,7 @@ import os
 import random
 import tempfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -136,6 +137,15 @@ def test_the_format_is_raised_by_the_first_adoption_and_older_programs_refuse(
     with pytest.raises(FormatTooNewError) as caught:
         BlockDirectory.open(blocks.path)
     assert caught.value.exit_code == 14
+
+
+def test_several_first_adoptions_at_once(tmp_path: Path, blocks: BlockDirectory) -> None:
+    paths = [staged(str(tmp_path), [number], name=str(number)) for number in ALL]
+    with ThreadPoolExecutor(4) as threads:
+        made = list(threads.map(lambda number: adopt(blocks, paths[number], [number]), ALL))
+    assert sorted(made) == blocks.layout.segment_numbers()
+    check(blocks)
+    assert blocks.layout.read_format().number == 3
 
 
 def test_a_directory_of_format_1_can_adopt(tmp_path: Path, blocks: BlockDirectory) -> None:
