@@ -248,7 +248,7 @@ class Calls:
     ) -> Attributes:
         """chmod, chown, truncate, utimens, and the times the kernel kept for written files.
 
-        `kill_privileges` (FATTR_KILL_SUIDGID): see `write`.
+        `kill_privileges` (FATTR_KILL_SUIDGID): see `write`. With nothing else it is a time of change: chown(-1, -1).
         """
         if kill_privileges:
             self._names.kill_privileges(ino)
@@ -257,7 +257,7 @@ class Calls:
         if changes.ctime_ns is not None:
             with self._lock:
                 self._filesystem.clock.seen(changes.ctime_ns)
-        if changes == AttributeChanges():
+        if changes == AttributeChanges() and (size_bytes is not None or not kill_privileges):
             return self._names.getattr(ino)
         changed = self._names.setattr(ino, changes)
         # Else it counts when the writer closes: a running VM, whose times the kernel sends every now and then, must not

@@ -45,7 +45,8 @@ class HotDirectory:
         filesystem.copy_range = self.copy_range  # type: ignore[method-assign,assignment]
         self._live = self._files.live
         self._files.live = self.live  # type: ignore[method-assign]
-        self._forget_times = self._files.forget_times
+        self._staged_bytes = self._files.staged_bytes
+        self._files.staged_bytes = self.staged_bytes  # type: ignore[method-assign]
         self._setattr = filesystem.namespace.setattr
         filesystem.namespace.setattr = self.setattr  # type: ignore[method-assign]
 
@@ -132,14 +133,26 @@ class HotDirectory:
         if fd is None:
             return self._live(inode)
         told = os.fstat(fd)
-        times = {"mtime_ns": told.st_mtime_ns, "ctime_ns": max(inode.ctime_ns, told.st_ctime_ns)}
+        times = {
+            "atime_ns": max(inode.atime_ns, told.st_atime_ns),
+            "mtime_ns": told.st_mtime_ns,
+            "ctime_ns": max(inode.ctime_ns, told.st_ctime_ns),
+        }
         return replace(inode, size_bytes=told.st_size, **times)
+
+    def staged_bytes(self, ino: int) -> int:
+        """Of a hot file, what the host has given it."""
+        fd = self._hot.get(ino)
+        return self._staged_bytes(ino) if fd is None else os.fstat(fd).st_blocks * 512
 
     def setattr(self, ino: int, changes: Any) -> Any:
         """As `Namespace.setattr`; the time of change of a hot file is the host's, too."""
         fd = self._hot.get(ino)
-        if fd is not None and changes.mtime_ns is not None:
-            os.utime(fd, ns=(changes.mtime_ns, changes.mtime_ns))
+        if fd is not None:
+            now = self._filesystem.namespace.getattr(ino)
+            atime_ns = now.atime_ns if changes.atime_ns is None else changes.atime_ns
+            mtime_ns = now.mtime_ns if changes.mtime_ns is None else changes.mtime_ns
+            os.utime(fd, ns=(atime_ns, mtime_ns))
         return self._setattr(ino, changes)
 
 
