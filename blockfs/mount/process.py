@@ -92,6 +92,8 @@ def serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[],
     """
     load = frontends.loaded(options.frontend)
     sys.setswitchinterval(_GIL_INTERVAL_S)
+    # Who has a file of the host open is found by a lease on it, for a moment; who opens it then has us told so.
+    signal.signal(signal.SIGIO, signal.SIG_IGN)
     filesystem = _opened(options)
     # Until everything is committed: when the kernel has unmounted, a service manager or a system that shuts down sends
     # SIGTERM to who is still there.

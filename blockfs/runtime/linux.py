@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import signal
 import struct
@@ -111,6 +112,23 @@ def punch_hole(descriptor: int, offset: int, length: int) -> None:
     """
     if _libc.fallocate(descriptor, _PUNCH_HOLE_KEEP_SIZE, offset, length) != 0:
         raise _last_error(b"fallocate")
+
+
+def is_open_elsewhere(descriptor: int) -> bool:
+    """Whether somebody, of whichever process, has a file open by another open(2), or mapped. In doubt somebody has.
+
+    The host grants a lease for writing only if nobody has. Who opens the file in that moment waits for us to give it
+    back, and has SIGIO sent to us: it must be ignored.
+
+    Args:
+        descriptor: A regular file of the user's, open for reading and writing. Copies of it (dup(2)) do not count.
+    """
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+    except OSError:
+        return True
+    return False
 
 
 def check_written(descriptor: int) -> None:

@@ -163,7 +163,7 @@ class _Hot:
 def answered_natively(data: bytes) -> None:
     """As `answered`, on a native mount, of which nothing is open yet."""
     hot = _Hot()
-    native = NativeFiles(hot, hot, lambda _ino: 0, lambda _ino: None)
+    native = NativeFiles(hot, hot, lambda _ino: 0, lambda _ino: None, lambda _descriptor: False)
     answered(data, Translation(_calls, tells_privileges=True, native=native).rows)
 
 

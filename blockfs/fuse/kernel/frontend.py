@@ -29,6 +29,8 @@ from blockfs.fuse.kernel.translation import Translation
 from blockfs.fuse.writeback import take_pages, take_pages_of_locked
 from blockfs.service.counters import Counters
 
+_SWEEP_S: Final = 1.0  # of files that a mapping has kept; right after a close it may be the kernel itself
+
 
 class KernelFrontend:
     """A mount without libfuse.
@@ -61,11 +63,6 @@ class KernelFrontend:
         self._is_terminated = False
         self.is_unmounted = False
         self.why_not_native: str | None = None
-
-    @property
-    def is_native(self) -> bool:
-        """The kernel reads and writes files of the host itself."""
-        return self._native is not None
 
     def mount(self, volume: bytes, mountpoint: bytes, *, flags: frozenset[str]) -> None:
         """Mount. Requests wait until `serve` runs.
@@ -100,9 +97,13 @@ class KernelFrontend:
         if self._filesystem.fatal.has_struck:
             return
         assert self._serving is not None, "mounted first"
-        async with trio.open_nursery() as nursery:
-            with self._reading:
-                await self._serving.run(nursery)
+        async with trio.open_nursery() as sweeping:
+            if self._native is not None:
+                sweeping.start_soon(_sweep, self._native)
+            async with trio.open_nursery() as nursery:
+                with self._reading:
+                    await self._serving.run(nursery)
+            sweeping.cancel_scope.cancel()
         self.is_unmounted = not self._is_terminated
 
     async def keep_dirty_low(self, limit: Limit) -> None:
@@ -174,6 +175,13 @@ class KernelFrontend:
             # The kernel does not know it (any more), or the mount is just ending: there is nothing to forget.
             if error.errno not in {errno.ENOENT, errno.ENOTCONN, errno.ENODEV}:
                 raise
+
+
+async def _sweep(native: NativeFiles) -> None:
+    """Give back what is mapped no more, until cancelled."""
+    while True:
+        await trio.sleep(_SWEEP_S)
+        native.sweep()
 
 
 def _greeted(volume: bytes, mountpoint: bytes, flags: frozenset[str], *, native: bool) -> tuple[Channel, Agreed]:

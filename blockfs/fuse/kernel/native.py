@@ -2,7 +2,8 @@
 
 From an inode's first open to the RELEASE of its last handle all handles go one way, with one backing id: the kernel
 fails any other open with EIO. RELEASE comes when the last handle is closed, also while mappings live: they hold the
-backing file, and go on reading and writing it. To know of those is the business of whoever owns the backing files.
+backing file, and go on reading and writing it. So the file is given back when nobody has it open any more but its owner
+(`blockfs.runtime.linux.is_open_elsewhere`); nothing tells of that, so `sweep` looks.
 
 Source: fs/fuse/iomode.c, fs/fuse/passthrough.c and fs/fuse/backing.c in Linux 6.18.
 """
@@ -19,6 +20,7 @@ import msgspec
 from blockfs.errors import WouldBlock
 from blockfs.fuse.kernel import wire
 from blockfs.fuse.kernel.encode import CACHE_S
+from blockfs.runtime.linux import is_open_elsewhere
 from blockfs.runtime.logs import Log
 
 WORTH_IT_BYTES: Final = 4 << 20
@@ -33,6 +35,8 @@ class HotFiles(Protocol):
     def open(self, ino: int, *, may_block: bool = False) -> int | None:
         """One more user of an inode's file: its descriptor, open for both ways, until `release`; it stays the owner's.
 
+        The owner has it open by this descriptor only, and its copies.
+
         Returns:
             None: this one can't be had, and is not used.
 
@@ -41,7 +45,7 @@ class HotFiles(Protocol):
         """
 
     def release(self, ino: int) -> None:
-        """One user less. Mappings may live on. Never waits."""
+        """One user less: nobody reads or writes it any more on his behalf. Never waits."""
 
     def is_hot(self, ino: int) -> bool:
         """Whether that file is what the inode's content is now. Never waits."""
@@ -58,15 +62,17 @@ class Registry(Protocol):
 
 
 class _Open(msgspec.Struct):
-    """An inode that is open.
+    """An inode that is open, or mapped.
 
     Attributes:
         handles: How many.
-        backing_id: Of its file; None: it goes through us.
+        descriptor: Of its file; None: it goes through us.
+        backing_id: Of that, while there are handles.
         is_decided: Which of the two is certain, and not being found out or undone.
     """
 
     handles: int = 0
+    descriptor: int | None = None
     backing_id: int | None = None
     is_decided: bool = False
 
@@ -79,18 +85,26 @@ class NativeFiles:
         registry: Makes the kernel know them.
         size: Of a regular file, in bytes.
         forget_pages: Has the kernel drop what it keeps of an inode, attributes included. Called in threads only.
+        is_used: Whether anybody has a file open by another descriptor than this one, or mapped.
     """
 
     def __init__(
-        self, hot: HotFiles, registry: Registry, size: Callable[[int], int], forget_pages: Callable[[int], None]
+        self,
+        hot: HotFiles,
+        registry: Registry,
+        size: Callable[[int], int],
+        forget_pages: Callable[[int], None],
+        is_used: Callable[[int], bool] = is_open_elsewhere,
     ) -> None:
         self._hot = hot
         self._registry = registry
         self._size = size
         self._forget_pages = forget_pages
+        self._is_used = is_used
         self._changed = threading.Condition()
         self._open: dict[int, _Open] = {}
         self._inos: dict[int, int] = {}
+        self._mapped: set[int] = set()
         self._was_refused = False
 
     def opening(self, ino: int, flags: int, *, is_new: bool = False, may_block: bool = False) -> None:
@@ -110,41 +124,46 @@ class NativeFiles:
                 if not may_block:
                     raise WouldBlock("somebody opens it")
                 self._changed.wait()
-            if now is not None:
+            if now is not None and now.handles:
                 now.handles += 1
                 return
-            now = self._open[ino] = _Open()
+            if now is None:
+                now = self._open[ino] = _Open()
+            now.is_decided = False
+            self._mapped.discard(ino)
         try:
-            if flags & os.O_ACCMODE != os.O_RDONLY or self._hot.is_hot(ino) or self._size(ino) >= WORTH_IT_BYTES:
-                now.backing_id = self._made(ino, is_new=is_new, may_block=may_block)
+            if now.descriptor is not None:
+                now.backing_id = self._registry.register(now.descriptor)  # it is still mapped
+            elif flags & os.O_ACCMODE != os.O_RDONLY or self._hot.is_hot(ino) or self._size(ino) >= WORTH_IT_BYTES:
+                self._make(now, ino, is_new=is_new, may_block=may_block)
         except BaseException:
-            self._end(ino)
+            self._end(ino, now)
             raise
         with self._changed:
             now.handles, now.is_decided = 1, True
             self._changed.notify_all()
 
-    def _made(self, ino: int, *, is_new: bool, may_block: bool) -> int | None:
-        """Register an inode's file. Without our lock: it may take seconds."""
+    def _make(self, now: _Open, ino: int, *, is_new: bool, may_block: bool) -> None:
+        """Have an inode's file, and register it, if that can be. Without our lock: it may take seconds."""
         if not (is_new or may_block):
             raise WouldBlock("what the kernel keeps of the file must go")
         descriptor = self._hot.open(ino, may_block=may_block)
         if descriptor is None:
-            return None
+            return
         try:
-            backing_id = self._registry.register(descriptor)
+            now.backing_id = self._registry.register(descriptor)
         except OSError as error:
             # Through us it is slower, and as good. Once is enough to be told of it.
             if not self._was_refused:
                 log.warning("native.refused", ino=ino, reason=str(error))
             self._was_refused = True
             self._hot.release(ino)
-            return None
+            return
+        now.descriptor = descriptor
         if not is_new:
             # Attributes that the kernel was told count for a day, and pages that it has are shown again when the inode
             # goes through us the next time. From now on both change behind us, and nothing becomes new of either.
             self._forget_pages(ino)
-        return backing_id
 
     def opened(self, ino: int, fh: int) -> tuple[int, int]:
         """What was counted is this handle; returns what its open is answered: FOPEN flags and backing id."""
@@ -170,17 +189,31 @@ class NativeFiles:
             now.is_decided = False
         try:
             if now.backing_id is not None:
-                try:
-                    self._registry.unregister(now.backing_id)
-                except OSError as error:  # the kernel has unmounted, and forgotten all of them
-                    log.debug("native.not_unregistered", ino=ino, reason=str(error))
-                self._hot.release(ino)
+                self._registry.unregister(now.backing_id)
+        except OSError as error:  # the kernel has unmounted, and forgotten all of them
+            log.debug("native.not_unregistered", ino=ino, reason=str(error))
         finally:
-            self._end(ino)
+            now.backing_id = None
+            self._end(ino, now)
 
-    def _end(self, ino: int) -> None:
+    def sweep(self) -> None:
+        """Give back files whose last mapping has gone. From time to time; never waits."""
         with self._changed:
-            del self._open[ino]
+            for ino in list(self._mapped):
+                self._end(ino, self._open[ino])
+
+    def _end(self, ino: int, now: _Open) -> None:
+        """An inode without handles: forget it, unless its file is used."""
+        with self._changed:
+            if now.descriptor is not None and self._is_used(now.descriptor):
+                # Also right after a close: then it is the kernel itself, for a moment.
+                now.is_decided = True
+                self._mapped.add(ino)
+            else:
+                if now.descriptor is not None:
+                    self._hot.release(ino)
+                self._mapped.discard(ino)
+                del self._open[ino]
             self._changed.notify_all()
 
     def passes_through(self, ino: int) -> bool:

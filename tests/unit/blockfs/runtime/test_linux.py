@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 from pathlib import Path
 
@@ -35,6 +36,26 @@ def test_syncfs_tells_lost_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(linux, "_libc", Failing(errno.EINTR, errno.EIO))
     with pytest.raises(OSError, match="Input/output error"):
         linux.syncfs(os.fsencode(tmp_path))
+
+
+def test_who_has_a_file_open_or_mapped_is_found(tmp_path: Path) -> None:
+    """Breaks when a file is taken away that a program has mapped: what it stores then is lost."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(4096))
+    ours = os.open(path, os.O_RDWR)
+    copy = os.dup(ours)
+    assert not linux.is_open_elsewhere(ours)
+    for flags, protection in ((os.O_RDONLY, mmap.PROT_READ), (os.O_RDWR, mmap.PROT_READ | mmap.PROT_WRITE)):
+        other = os.open(path, flags)
+        assert linux.is_open_elsewhere(ours)
+        with mmap.mmap(other, 4096, prot=protection):
+            os.close(other)
+            assert linux.is_open_elsewhere(ours)
+        assert not linux.is_open_elsewhere(ours)
+    path.unlink()
+    assert not linux.is_open_elsewhere(ours)
+    os.close(copy)
+    os.close(ours)
 
 
 def test_a_process_has_the_groups_that_it_says_and_one_that_is_gone_has_none() -> None:

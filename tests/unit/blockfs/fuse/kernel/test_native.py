@@ -30,6 +30,7 @@ class Hot:
         ids: Backing ids that are known → descriptor.
         events: What happened, in order.
         hot: inos whose file is their content.
+        mapped: Descriptors of files that somebody else has open, or mapped.
     """
 
     def __init__(self) -> None:
@@ -37,6 +38,7 @@ class Hot:
         self.ids: dict[int, int] = {}
         self.events: list[str] = []
         self.hot: set[int] = set()
+        self.mapped: set[int] = set()
         self.refusal: OSError | None = None
         self.failure: Exception | None = None
         self.meanwhile: Callable[[], None] = lambda: None
@@ -76,7 +78,10 @@ class Hot:
         self.events.append("forget")
 
     def native(self) -> NativeFiles:
-        return NativeFiles(self, self, lambda ino: 1 if ino == SMALL else WORTH_IT_BYTES, self.forget_pages)
+        sizes = {SMALL: 1}
+        return NativeFiles(
+            self, self, lambda ino: sizes.get(ino, WORTH_IT_BYTES), self.forget_pages, self.mapped.__contains__
+        )
 
 
 @pytest.fixture
@@ -175,6 +180,38 @@ def test_attributes_are_told_for_this_moment_only_while_a_file_is_hot(native: Na
     assert native.valid_s(INO) == CACHE_S
 
 
+def test_a_file_is_given_back_when_its_last_mapping_has_gone(native: NativeFiles, hot: Hot) -> None:
+    """Breaks when what a program stores into a mapping after it has closed the file is lost."""
+    opened(native, 1)
+    hot.mapped.add(100 + INO)
+    native.closed(1)
+    native.sweep()
+    assert (hot.users, hot.ids) == ({INO: 1}, {})
+    native.opening(INO, os.O_RDWR)  # it is there: nothing to wait for
+    assert native.opened(INO, 2) == (wire.FOPEN_PASSTHROUGH, 2)
+    assert hot.ids == {2: 100 + INO}
+    assert hot.events.count("open") == 1
+    native.closed(2)
+    hot.mapped.clear()
+    assert hot.users == {INO: 1}
+    native.sweep()
+    assert hot.users == {INO: 0}
+    native.sweep()
+    assert opened(native, 3) == (wire.FOPEN_PASSTHROUGH, 3)
+
+
+def test_a_mapped_file_that_cant_be_registered_again_stays_as_it_is(native: NativeFiles, hot: Hot) -> None:
+    opened(native, 1)
+    hot.mapped.add(100 + INO)
+    native.closed(1)
+    hot.refusal = OSError(errno.ENOMEM, "Cannot allocate memory")
+    with pytest.raises(OSError, match="Cannot allocate"):
+        native.opening(INO, os.O_RDWR)
+    hot.refusal = None
+    assert opened(native, 2) == (wire.FOPEN_PASSTHROUGH, 2)
+    assert hot.users == {INO: 1}
+
+
 def test_who_opens_a_file_that_is_being_made_waits_and_shares_it(native: NativeFiles, hot: Hot) -> None:
     """Breaks when two first opens register two files, and one of the two programs gets EIO."""
     makes, may_go_on = threading.Event(), threading.Event()
@@ -230,6 +267,16 @@ class Machine(RuleBasedStateMachine):
         self.native.closed(fh)
 
     @rule(ino=st.sampled_from([INO, SMALL]))
+    def map(self, ino: int) -> None:
+        if any((each, way[0]) == (ino, wire.FOPEN_PASSTHROUGH) for each, way in self.handles.values()):
+            self.hot.mapped.add(100 + ino)
+
+    @rule(ino=st.sampled_from([INO, SMALL]))
+    def unmap(self, ino: int) -> None:
+        self.hot.mapped.discard(100 + ino)
+        self.native.sweep()
+
+    @rule(ino=st.sampled_from([INO, SMALL]))
     def cool_down(self, ino: int) -> None:
         if not self.hot.users.get(ino):
             self.hot.hot.discard(ino)
@@ -242,7 +289,8 @@ class Machine(RuleBasedStateMachine):
         assert all(len(each) == 1 for each in ways.values())
         living = {ino: way[1] for ino, [way] in ((ino, list(each)) for ino, each in ways.items()) if way[1]}
         assert self.hot.ids == {backing_id: 100 + ino for ino, backing_id in living.items()}
-        assert {ino for ino, users in self.hot.users.items() if users} == set(living)
+        mapped = {descriptor - 100 for descriptor in self.hot.mapped}
+        assert {ino for ino, users in self.hot.users.items() if users} == set(living) | mapped
         assert all(users in {0, 1} for users in self.hot.users.values())
 
 

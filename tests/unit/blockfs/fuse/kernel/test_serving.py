@@ -7,6 +7,7 @@ import os
 import stat
 import threading
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +171,13 @@ class HotFile:
         self.registered.remove(5)
 
     def translation(self, world: World) -> Translation:
-        native = NativeFiles(self, self, lambda ino: world.calls.getattr(ino).size_bytes, lambda _ino: None)
+        size = partial(_size, world)
+        native = NativeFiles(self, self, size, lambda _ino: None, is_used=lambda _descriptor: False)
         return Translation(world.calls, tells_privileges=True, native=native)
+
+
+def _size(world: World, ino: int) -> int:
+    return world.calls.getattr(ino).size_bytes
 
 
 @pytest.fixture
