@@ -3,6 +3,7 @@
 python -m benchmarks [NAME…]
 python -m benchmarks lan [--quick] [PART…]
 python -m benchmarks targets [--quick] [PART…]
+python -m benchmarks space [--more]
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ BENCHMARKS = {
 
 
 def main() -> None:
-    """Run the named benchmarks, or all but `lan` and `targets`, which need root and have tables of their own."""
+    """Run the named ones, or all but `lan`, `targets` and `space`, which need root and have tables of their own."""
     if sys.argv[1:2] == ["lan"]:
         from benchmarks.lan import command  # noqa: PLC0415 - it loads what talks with peers
 
@@ -55,6 +56,11 @@ def main() -> None:
         from benchmarks.targets import command as targets  # noqa: PLC0415 - root alone needs it
 
         targets.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["space"]:
+        from benchmarks import bench_space  # noqa: PLC0415 - as above
+
+        bench_space.main(sys.argv[2:])
         return
     names = sys.argv[1:] or list(BENCHMARKS)
     unknown = set(names) - set(BENCHMARKS)
