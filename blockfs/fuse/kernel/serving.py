@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import trio
 
+from blockfs.engine.fatal import begin, end
 from blockfs.errors import WouldBlock
 from blockfs.fuse.answering import Answering
 from blockfs.fuse.kernel import decode
@@ -124,16 +125,22 @@ class Serving:
         if row is None:
             self._answer_simply(header)
             return None
+        answering = self._answering
+        token = begin(row.doing)  # not `owning`: it takes as long as the answer to a getattr
         try:
-            with self._answering.owning(row.request, began_s, _handle(row, body), may_repeat=True):
-                answer = row.answer(header, body, False)
+            answer = row.answer(header, body, False)
         except WouldBlock:
             return row, header, bytes(body), began_s
-        except Refused as refused:
-            self._refuse(header, refused.number)
-        else:
-            if header.opcode not in UNANSWERED:
-                self._connection.answer(header.unique, answer)
+        except Exception as error:  # noqa: BLE001 - its owner is found by `met`
+            number = answering.met(error, _handle(row, body), row.doing)
+            answering.count(row.request.kind, began_s, number)
+            self._refuse(header, number)
+            return None
+        finally:
+            end(token)
+        answering.count(row.request.kind, began_s, 0)
+        if header.opcode not in UNANSWERED:
+            self._connection.answer(header.unique, answer)
         return None
 
     def _answer_simply(self, header: Header) -> None:
