@@ -50,9 +50,6 @@ class Connection(Protocol):
     def receive(self) -> memoryview | None:
         """The next message, if there is one; good until the next call. EOFError: there will be none."""
 
-    def soon(self) -> bool:
-        """Wait for a message for a moment, with the loop standing still; whether there may be one."""
-
     async def ready(self) -> None:
         """Wait until there may be a message."""
 
@@ -98,10 +95,7 @@ class Serving:
                 for _ in range(_TURN):
                     message = connection.receive()
                     if message is None:
-                        # Who has its answer asks again at once, mostly. To come back through the loop takes longer than
-                        # most answers, so others have their turn only if there are any, or if nobody asks.
-                        if nursery.child_tasks or not connection.soon():
-                            await connection.ready()
+                        await connection.ready()
                         continue
                     left = self.answer(message)
                     if left is None:

@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from blockfs.engine.names.attributes import AttributeChanges, Attributes
 from blockfs.engine.fatal import Doing
+from blockfs.engine.names.attributes import AttributeChanges, Attributes
 from blockfs.errors import FsError
 from blockfs.fuse.calls import Calls
 from blockfs.fuse.kernel import decode, encode, wire
