@@ -24,7 +24,7 @@ _NOBODY_WAITS: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.EPERM, errno
 
 
 class Channel:
-    """One connection. `receive`, `ready` and the answers belong to the event loop, all the rest to any thread.
+    """One connection. `receive` and `ready` belong to the event loop, all the rest to any thread.
 
     Args:
         fd: Of /dev/fuse, mounted; from now on ours.

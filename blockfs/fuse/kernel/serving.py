@@ -157,15 +157,16 @@ class Serving:
     async def _answer_later(self, row: Row, header: Header, body: bytes, began_s: float) -> None:
         """Answer a request for which a disk must be waited for, or others' turns."""
         view = memoryview(body)
-        inline = partial(row.answer, header, view, False)
-        waiting = partial(row.answer, header, view, True)
+
+        def answer(may_block: bool) -> None:
+            """In the thread that has the answer: whoever asked need not wait for the way back to the loop."""
+            self._connection.answer(header.unique, row.answer(header, view, may_block))
+
         try:
             with self._answering.owning(row.request, began_s, _handle(row, view)):
-                answer = await self._answering.repeated(row.request.repeat, inline, waiting)
+                await self._answering.repeated(row.request.repeat, partial(answer, False), partial(answer, True))
         except Refused as refused:
             self._connection.refuse(header.unique, refused.number)
-        else:
-            self._connection.answer(header.unique, answer)
 
     def _refuse(self, header: Header, number: int) -> None:
         if header.opcode not in UNANSWERED:
