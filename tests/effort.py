@@ -76,6 +76,10 @@ KNOB: Final = {
     "power cuts": Counts("cuts of a recording", 3, 8, 75, "power/test_power_cut.py", "power"),
     "power cuts, mounted": Counts("cuts of a recording", 1, 1, 5, "power/test_power_cut.py", "power"),
     "deaths of a block store": Counts("percent of its steps", 12, 100, 100, "unit/blockfs/blocks/test_crashes.py"),
+    "deaths of a hot file": Counts("percent of its steps", 10, 100, 100, "unit/blockfs/engine/hot/test_hot_crashes.py"),
+    "pages sealed while they are written": Counts(
+        "pages per filesystem", 5000, 40_000, 1_000_000, "unit/blockfs/engine/hot/test_seal_loop.py"
+    ),
     "changes by name": Counts("seeds", 20, 60, 1000, "unit/syncer/engine/test_named.py"),
     "deaths of a repair": Counts("percent of its calls", 25, 100, 100, "unit/blockfs/service/test_repair_kills.py"),
     "deaths of a cycle": Counts("percent of its steps", 10, 100, 100, "unit/syncer/engine"),

@@ -13,6 +13,7 @@ from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import BATCH_ROWS, Index, Row, SegmentState
 from blockfs.blocks.layout import Layout
+from blockfs.blocks.segment import RAW
 from blockfs.blocks.writer import SegmentSource, SegmentWriter
 from blockfs.errors import BlockfsError, CorruptBlockError, NoSpaceError
 
@@ -94,6 +95,37 @@ class Appender:
                 self._lost.pop(block_id, None)
             self._appended += len(new)
 
+    def share(self, block_id: BlockId, source: int, start: int, length: int, hold: EpochHold) -> bool:
+        """Add a raw block by sharing the pages in which another file has it, unless it is pending already.
+
+        Args:
+            block_id: Its id: what the pages hold has it, and nobody changes them in this file.
+            source: Descriptor of the file.
+            start: First byte there, a multiple of 4096.
+            length: Bytes of the canonical block; what follows in the last page is NUL and in the file, too.
+            hold: As for `add`.
+
+        Returns:
+            False if the host can't.
+
+        Raises:
+            NoSpaceError: Nothing was added.
+        """
+        with self._lock:
+            known = self.pending.get(block_id)
+            if known is not None and known.join(hold):
+                return True
+            self._disk.check_room(self._layout.segments, 0)
+            writer = self._writer()
+            offset = writer.share(source, start, length)
+            if offset is None:
+                return False
+            row = Row(writer.number, offset, length, length, RAW, False, hold.epoch)
+            self.pending[block_id] = Pending(row, hold)
+            self._lost.pop(block_id, None)
+            self._appended += 1
+            return True
+
     def join(self, block_id: bytes, hold: EpochHold) -> bool:
         """Rely on a pending block; False if there is none, or if it is too late for this hold's epoch."""
         with self._lock:
@@ -103,15 +135,20 @@ class Appender:
     def _append(self, payloads: Sequence[Payload], epoch: int) -> list[Row]:
         """Append to the open segment, or to the next one if it is full."""
         self._disk.check_room(self._layout.segments, sum(len(payload.data) for payload in payloads))
+        writer = self._writer()
+        return [
+            Row(writer.number, offset, len(payload.data), payload.length, payload.codec, False, epoch)
+            for payload, offset in zip(payloads, writer.append(payloads), strict=True)
+        ]
+
+    def _writer(self) -> SegmentWriter:
+        """The open segment, or the next one if it is full."""
         writer = self._open
         if writer is None or writer.failed or writer.end >= self._limit_bytes:
             self._open = None
             writer = self._source.next(self._limit_bytes, set(self._writers))
             self._writers[writer.number] = self._open = writer
-        return [
-            Row(writer.number, offset, len(payload.data), payload.length, payload.codec, False, epoch)
-            for payload, offset in zip(payloads, writer.append(payloads), strict=True)
-        ]
+        return writer
 
     def sync(self) -> bool:
         """Make all blocks durable that were added before the call. Concurrent callers share one group.

@@ -7,12 +7,11 @@ points to nothing.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
 import uuid as uuids
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
 from typing import Final, Self
 
@@ -23,20 +22,18 @@ from blockfs.blocks.adoption import Adopter, Found, Recognised
 from blockfs.blocks.appender import Appender
 from blockfs.blocks.codec import Compression, encode
 from blockfs.blocks.disk import Disk
-from blockfs.blocks.epochs import EpochHold, Epochs
+from blockfs.blocks.epochs import EpochHold, Epochs, share_lock
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.blocks.index import BATCH_ROWS, Index, Reading, Row
 from blockfs.blocks.layout import DEFAULT_MAP_SIZE_BYTES, Format, Layout, check_block_size
 from blockfs.blocks.pins import Pins
-from blockfs.blocks.reader import Run, SegmentReader
+from blockfs.blocks.reader import Located, Run, SegmentReader
 from blockfs.blocks.reclaim import Reclaimer
 from blockfs.blocks.segment import SEGMENT_LIMIT_BYTES, ZSTD
 from blockfs.blocks.writer import SegmentSource
 from blockfs.errors import (
     CorruptBlockError,
-    LockedError,
     MissingBlockError,
-    NotFoundError,
     UsageError,
     WouldBlock,
 )
@@ -82,7 +79,7 @@ class BlockDirectory:
         self.disk: Final = disk or Disk()
         self.read_only: Final = read_only
         self._zeros = bytes(self.block_size)
-        self._lock_fd = _share_lock(self.layout.lock)
+        self._lock_fd = share_lock(self.layout.lock)
         try:
             self.index: Final = Index(self.layout.index, self.format, self.disk)
         except BaseException:
@@ -288,6 +285,16 @@ class BlockDirectory:
     def settle(self, number: int) -> None:
         """Give back what an adopted file has beside its blocks. A collection does it, too: this is sooner."""
         Reclaimer(self.layout, self.index, self.disk).settle_adopted(number)
+
+    def share(self, block_id: BlockId, source: int, start: int, length: int, hold: EpochHold) -> bool:
+        """Store a block that isn't stored, as `put` does, by sharing pages of a file; see `Appender.share`.
+
+        Returns:
+            False if the host can't: `put` it.
+        """
+        assert not hold.released
+        self._check_writable()
+        return self._appender.share(block_id, source, start, length, hold)
 
     def _named(self, data: bytes) -> tuple[BlockId, bytes]:
         """A block's id and its canonical bytes."""
@@ -499,6 +506,10 @@ class BlockDirectory:
                 for block_id, entry in zip(ids, pending, strict=True)
             ]
 
+    def places(self, ids: Sequence[BlockId]) -> AbstractContextManager[list[Located | None]]:
+        """Where durable blocks lie, see `SegmentReader.places`."""
+        return self.reader.places(self.index, ids)
+
     def missing(self, ids: Iterable[BlockId], hold: EpochHold | None = None) -> list[BlockId]:
         """Which of these blocks are not stored: distinct, in order. Holes never are missing, quarantined blocks are.
 
@@ -582,19 +593,3 @@ class BlockDirectory:
         """All stored ids, ascending, without pending ones. Not one snapshot."""
         for rows in self.index.scan():
             yield from (block_id for block_id, _ in rows)
-
-
-def _share_lock(path: str) -> int:
-    """Take the flock that says "in use"; the caller closes the descriptor."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        raise NotFoundError(
-            f"{path}: no such file; create an empty one if this is a copy of a block directory"
-        ) from None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise LockedError(os.path.dirname(path), None) from None
-    return fd

@@ -11,6 +11,7 @@ import lmdb
 from blockfs.errors import NoSpaceError, QuotaError
 from blockfs.runtime.atomic import space_errors, sync_directory, write_all
 from blockfs.runtime.linux import punch_hole, write_back
+from blockfs.runtime.reflink import clone_range
 from blockfs.runtime.space import Space, host_space
 
 _RESERVE_BYTES: Final = 16 << 20
@@ -41,6 +42,11 @@ class Disk:
         with space_errors(target):
             os.link(path, target)
             os.fsync(fd)
+
+    def share(self, source: int, start: int, fd: int, offset: int, length: int) -> bool:
+        """Make a range of a file share a range of another; False: that can't be, and nothing was changed."""
+        with space_errors("block directory"):
+            return clone_range(source, fd, start, length, offset)
 
     def start_writing_back(self, fd: int, offset: int, length: int) -> None:
         """Have the host begin to write what it holds of a range. Whether that succeeds is fdatasync's to say."""

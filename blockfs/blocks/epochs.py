@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Final, Self
 
 from blockfs.blocks.index import Index
+from blockfs.errors import LockedError, NotFoundError
 from blockfs.runtime.atomic import space_errors
 
 
@@ -142,3 +143,19 @@ def try_exclusive(fd: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def share_lock(path: str) -> int:
+    """Take the flock that says "in use"; the caller closes the descriptor."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise NotFoundError(
+            f"{path}: no such file; create an empty one if this is a copy of a block directory"
+        ) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise LockedError(os.path.dirname(path), None) from None
+    return fd

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from blockfs.blocks.codec import DecodeError, Payload, decode
-from blockfs.blocks.index import Row
+from blockfs.blocks.ids import BlockId
+from blockfs.blocks.index import Index, Row
 from blockfs.blocks.layout import Layout
 from blockfs.blocks.segment import (
     SEGMENT_HEADER_BYTES,
@@ -90,6 +93,24 @@ class SegmentFile:
 
     def __del__(self) -> None:
         os.close(self.fd)
+
+
+class Located(NamedTuple):
+    """Where a raw block lies.
+
+    Attributes:
+        file: Its segment, open as long as this refers to it.
+        segment: Its number.
+        offset: First byte, a multiple of 4096.
+        length: Bytes of the canonical block. The rest of its last page was never written by anybody else.
+        quarantined: A scrub found other bytes there.
+    """
+
+    file: SegmentFile
+    segment: int
+    offset: int
+    length: int
+    quarantined: bool
 
 
 class SegmentReader:
@@ -178,7 +199,7 @@ class SegmentReader:
     def _pread(self, block_id: bytes, segment: int, offset: int, length: int) -> bytes:
         file = self._files.get(segment)
         if file is None:
-            file = self._open(block_id, segment)
+            file = self.file(block_id, segment)
         try:
             data = os.pread(file.fd, length, offset)
         except OSError as error:
@@ -186,6 +207,33 @@ class SegmentReader:
         if len(data) != length:
             raise CorruptBlockError(block_id, f"segment {segment} is cut off: it ends before byte {offset + length}")
         return data
+
+    def file(self, block_id: bytes, segment: int) -> SegmentFile:
+        """A segment, open for reading.
+
+        Raises:
+            CorruptBlockError: It is missing, not ours or unreadable.
+        """
+        return self._files.get(segment) or self._open(block_id, segment)
+
+    @contextmanager
+    def places(self, index: Index, ids: Sequence[BlockId]) -> Iterator[list[Located | None]]:
+        """Where durable blocks lie, as bytes that a reflink could share. Nothing of them is given back in the block.
+
+        Yields:
+            One for each id; None of those that are holes, not stored, compressed, or of segments that can't be opened.
+        """
+        with index.reading() as txn:
+            yield [self._located(index.row(txn, block_id)) for block_id in ids]
+
+    def _located(self, row: Row | None) -> Located | None:
+        if row is None or row.codec == ZSTD:
+            return None
+        try:
+            file = self.file(b"", row.segment)
+        except CorruptBlockError:
+            return None
+        return Located(file, row.segment, row.offset, row.length, row.quarantined)
 
     def forget(self) -> None:
         """Let go of all descriptors and blocks."""

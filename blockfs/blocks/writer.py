@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -86,6 +87,32 @@ class SegmentWriter:
             self._disk.start_writing_back(self._segment_fd, self._written_back, self.end - self._written_back)
             self._written_back = self.end
         return offsets
+
+    def share(self, source: int, start: int, length: int) -> int | None:
+        """Take a raw payload over from another file, by sharing its pages; not durable yet.
+
+        Args:
+            source: Descriptor of that file. What follows the payload in its last page is NUL.
+            start: First byte there, a multiple of 4096.
+            length: Bytes, at least 1.
+
+        Returns:
+            Its offset; None: the host can't, and nothing was appended.
+
+        Raises:
+            NoSpaceError: Nothing was appended; the next ones go to the same place.
+        """
+        offset = align(self.end)
+        try:
+            is_shared = self._disk.share(source, start, self._segment_fd, offset, align(length))
+        except BaseException:
+            with contextlib.suppress(OSError):  # a part may be there, and a shorter payload may come to lie over it
+                self._disk.truncate(self._segment_fd, self.end)
+            raise
+        if not is_shared:
+            return None
+        self.end = offset + align(length)
+        return offset
 
     def finish_page(self) -> None:
         """Let the next payload start on a page of its own: no page with durable payload is ever written again."""

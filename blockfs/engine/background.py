@@ -38,6 +38,7 @@ class Background:
         seal_queue: SealQueue,
         snapshots: Snapshots,
         ballast: Ballast,
+        tidy: Callable[[], None],
     ) -> None:
         self._config = config = stores.config
         self._fatal = stores.fatal
@@ -46,6 +47,7 @@ class Background:
         self._seal_queue = seal_queue
         self._snapshots = snapshots
         self._ballast = ballast
+        self._tidy = tidy
         self._stopping = threading.Event()
         self._threads = [
             self._thread("blocksync-commit", self._commit),
@@ -89,6 +91,7 @@ class Background:
         while not self._stopping.wait(self._config.publish_s / 4):
             self._try("publish", lambda: self._flusher.publish_older(self._config.publish_s))
             self._try("ballast", self._take_ballast_back)
+            self._try("tidy", self._tidy)
 
     def _take_ballast_back(self) -> None:
         with contextlib.suppress(NoSpaceError):  # not yet: nothing to tell

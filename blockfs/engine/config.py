@@ -31,6 +31,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         reserve_bytes: Writes and new names fail with ENOSPC when the host has less room than this, so that metadata
             commits, sealing and deletion still have it. Never more than 1/64 of the host filesystem.
         ballast_bytes: See `blockfs.engine.space.ballast`.
+        native: Give the kernel hot files to read and write, where the host can. Those of an earlier mount are content
+            anyway, until they are sealed.
         background: Run the threads that commit, publish and seal. Off in tests that drive every step themselves.
         checkpoint: Called with the name of each durability step before it is done: the seam of the crash tests.
     """
@@ -44,5 +46,6 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     open_staging_files: int = 256
     reserve_bytes: int = 32 << 20
     ballast_bytes: int = BALLAST_BYTES
+    native: bool = False
     background: bool = True
     checkpoint: Callable[[str], None] = no_checkpoint

@@ -36,11 +36,16 @@ from blockfs.engine.durable.recovery import recover
 from blockfs.engine.durable.seal_queue import SealQueue
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.fatal import EngineLock, Fatal
+from blockfs.engine.hot.flush import HotFlusher
+from blockfs.engine.hot.folder import HotFolder
+from blockfs.engine.hot.hotfiles import HotFiles, why_not_native
+from blockfs.engine.hot.recovery import LeftFiles
+from blockfs.engine.hot.seal import HotSealer
 from blockfs.engine.names.namespace import Namespace
 from blockfs.engine.space.ballast import Ballast
 from blockfs.engine.space.room import Room
 from blockfs.engine.volume import Volume, VolumeLock
-from blockfs.errors import NoSpaceError
+from blockfs.errors import BlockfsError, NoSpaceError
 from blockfs.runtime.logs import Log
 from blockfs.tree.schema import SNAPSHOTS_NAME
 from blockfs.tree.store import Tree
@@ -65,6 +70,7 @@ class Filesystem:
         apply: Conditional changes, for the syncer.
         new_files: Many new files at once, for the syncer.
         snapshots: Read-only copies of subtrees.
+        hot: Files that the kernel reads and writes itself.
         ballast: Space for what a full host must not prevent.
         fatal: Owns the errors that nobody expected, in any thread.
     """
@@ -83,11 +89,26 @@ class Filesystem:
         self.clock = stores.clock
         self.priority = stores.priority
         self._table = FileTable(stores)
-        recover(stores, self._table, was_clean=was_clean)
+        config = stores.config
+        folder = HotFolder(volume.hot_path, config.checkpoint, read_only=config.read_only)
+        self._table.on_cold = folder.doom
+        recover(stores, self._table, folder, was_clean=was_clean)
         self._committer = Committer(stores, ballast)
         self._flusher = Flusher(stores, self._table, self._committer)
         reader = ContentReader(stores, self._table)
         self._sealer = Sealer(stores, self._table, reader, self._committer)
+        hot_flusher = HotFlusher(stores, folder)
+        self._flusher.hot, self._sealer.hot = hot_flusher, HotSealer(stores, folder)
+        self.hot = HotFiles(
+            stores,
+            self._table,
+            folder,
+            self._sealer,
+            hot_flusher,
+            self._committer,
+            why_not=why_not_native(stores, folder) if config.native else "it was not asked for",
+        )
+        self._left_files = LeftFiles(stores, self._table, folder, self._committer.commit)
         self._seal_queue = SealQueue(stores, self._table, self._sealer)
         room = Room(volume.staging_path, ballast, reserve_bytes=stores.config.reserve_bytes)
         writer = ContentWriter(stores, self._table, reader, self._committer, self._seal_queue, room)
@@ -106,7 +127,9 @@ class Filesystem:
         self._range_copier = RangeCopier(stores, self._table, self._sealer, self.files, self.namespace.new_names)
         freeze = Freeze(stores, self._table, self._sealer, self._committer, self.namespace.inodes)
         self.snapshots = Snapshots(stores, self._committer, freeze, self.namespace)
-        self._background = Background(stores, self._committer, self._flusher, self._seal_queue, self.snapshots, ballast)
+        self._background = Background(
+            stores, self._committer, self._flusher, self._seal_queue, self.snapshots, ballast, self._tidy
+        )
         self._is_open = True
 
     @classmethod
@@ -160,6 +183,7 @@ class Filesystem:
         if not config.read_only:
             with suppress(NoSpaceError):  # the background goes on trying
                 ballast.take_back()
+            filesystem._give_up_hot_files()
         if config.background and not config.read_only:
             filesystem._background.start()
         return filesystem
@@ -212,6 +236,20 @@ class Filesystem:
         if failure is not None:
             raise failure
 
+    def _give_up_hot_files(self) -> None:
+        """Seal what an earlier native mount has left, if this one is none. What fails stays, and is content as well."""
+        if self.hot.why_not is None or not self.tree.all_hot():
+            return
+        try:
+            self.hot.give_up_all()
+        except BlockfsError as error:
+            log.warning("hot.not_sealed", reason=str(error))
+
+    def _tidy(self) -> None:
+        """Give up hot files that nobody needs, and see what became of those that an earlier mount has left."""
+        self.hot.tidy()
+        self._left_files.look()
+
     def _sync(self) -> FlushFailedError | None:
         """Make everything durable; returns what was lost on the way. That is noted."""
         failure: FlushFailedError | None = None
@@ -248,6 +286,7 @@ class Filesystem:
         self._background.stop()
         with ExitStack() as parts:
             parts.callback(self._volume_lock.release)
+            parts.callback(self.hot.forget)
             parts.callback(self.blocks.close)
             parts.callback(self.tree.close)
             parts.callback(self._stores.staging.close)
@@ -255,6 +294,7 @@ class Filesystem:
             try:
                 if seal:
                     self._sealer.seal_all()
+                    self.hot.give_up_all()
             except FlushFailedError as error:
                 failure = error
             self.namespace.store_atimes()
@@ -271,6 +311,7 @@ class Filesystem:
         self._background.stop()
         with ExitStack() as parts:
             parts.callback(self._volume_lock.release)
+            parts.callback(self.hot.forget)
             parts.callback(self.blocks.close)
             parts.callback(self.tree.close)
             parts.callback(self._stores.staging.close)

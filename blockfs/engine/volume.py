@@ -78,6 +78,11 @@ class Volume(msgspec.Struct, frozen=True, kw_only=True):
         """The staging files."""
         return os.path.join(self.path, b"staging")
 
+    @property
+    def hot_path(self) -> bytes:
+        """Where the hot files are; there is none before a native mount."""
+        return os.path.join(self.path, b"hot")
+
     @classmethod
     def load(cls, path: bytes) -> Volume:
         """Read the description of the volume at `path`.

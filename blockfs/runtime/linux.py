@@ -34,6 +34,7 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 _STATFS_BYTES: Final = 512  # more than any struct statfs, which begins with a long that is f_type
+_KEEP_SIZE: Final = 0x01  # FALLOC_FL_KEEP_SIZE, linux/falloc.h
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 
 
@@ -102,6 +103,16 @@ def write_back(descriptor: int, offset: int, length: int, *, wait: bool) -> None
     flags = _SYNC_FILE_RANGE_WRITE | (_SYNC_FILE_RANGE_WAIT_AFTER if wait else 0)
     if _libc.sync_file_range(descriptor, offset, length, flags) != 0:
         raise _last_error(b"sync_file_range")
+
+
+def allocate(descriptor: int, offset: int, length: int, *, keeps_size: bool = False) -> None:
+    """Have the host set aside room for a range of a file; what is there stays. The file grows, unless `keeps_size`.
+
+    Raises:
+        OSError: There is no room, or the host can't.
+    """
+    if _libc.fallocate(descriptor, _KEEP_SIZE if keeps_size else 0, offset, length) != 0:
+        raise _last_error(b"fallocate")
 
 
 def punch_hole(descriptor: int, offset: int, length: int) -> None:

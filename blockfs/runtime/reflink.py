@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import struct
@@ -13,8 +14,16 @@ from blockfs.runtime.fiemap import Extent, OddMapError, differing, parse, reques
 
 _FICLONE: Final = 0x40049409  # linux/fs.h, _IOW(0x94, 9, int)
 _FICLONERANGE: Final = 0x4020940D  # linux/fs.h, _IOW(0x94, 13, struct file_clone_range)
+_FIDEDUPERANGE: Final = 0xC0189436  # linux/fs.h, _IOWR(0x94, 54, struct file_dedupe_range)
+_GET_ATTRIBUTES: Final = 0x801C581F  # linux/fs.h, FS_IOC_FSGETXATTR, _IOR('X', 31, struct fsxattr)
+_SET_ATTRIBUTES: Final = 0x401C5820  # linux/fs.h, FS_IOC_FSSETXATTR
 _FIEMAP: Final = 0xC020660B  # linux/fs.h, _IOWR('f', 11, struct fiemap)
 _CLONE_RANGE: Final = struct.Struct("=qQQQ")  # source's descriptor, its offset, length, offset in the target
+_DEDUPE: Final = struct.Struct("=QQHxxxxxx")  # source's offset, length, targets
+_DEDUPE_TARGET: Final = struct.Struct("=qQQixxxx")  # descriptor, offset, bytes done, status
+_ATTRIBUTES: Final = struct.Struct("=IIIII8x")  # flags, extent size, extents, project, size of copies on write
+_COW_EXTENT_SIZE: Final = 0x00010000  # FS_XFLAG_COWEXTSIZE
+_PAGE: Final = 4096
 _NOTED: Final = struct.Struct("=qqq")
 _EXTENTS: Final = 1024  # asked for at once: 56 KiB
 
@@ -36,14 +45,15 @@ def clone_file(source: int, target: int) -> bool:
     return _done(target, _FICLONE, source)
 
 
-def clone_range(source: int, target: int, start: int, length: int) -> bool:
-    """Make `target` share a range of `source`, at the same offset.
+def clone_range(source: int, target: int, start: int, length: int, to: int | None = None) -> bool:
+    """Make `target` share a range of `source`.
 
     Args:
         source: Descriptor, open for reading.
         target: Descriptor, open for writing.
         start: First byte: a multiple of the filesystem's block.
         length: Bytes, not 0: a multiple, too, but where the range ends with both files.
+        to: First byte in the target, likewise; None: the same.
 
     Returns:
         False where that can't be, as with offsets that don't fit; nothing happened then.
@@ -51,24 +61,66 @@ def clone_range(source: int, target: int, start: int, length: int) -> bool:
     Raises:
         OSError: Any other failure, such as ENOSPC.
     """
-    return _done(target, _FICLONERANGE, _CLONE_RANGE.pack(source, start, length, start))
+    return _done(target, _FICLONERANGE, _CLONE_RANGE.pack(source, start, length, start if to is None else to))
 
 
-def extents(descriptor: int, end: int, *, sync: bool = True) -> Iterator[Extent]:
+def share_equal(source: int, start: int, length: int, target: int, to: int) -> bool:
+    """Make a range of `target` share a range of `source`, if the two hold the same bytes. Atomic for whoever writes.
+
+    A range of holes in the source makes holes of NUL bytes in the target.
+
+    Args:
+        source: Descriptor, open for reading.
+        start: First byte: a multiple of the filesystem's block, like all numbers here.
+        length: Bytes, at most 16 MiB (the kernel may do less of more).
+        target: Descriptor, open for writing.
+        to: First byte in the target.
+
+    Returns:
+        Whether they share now. False, too, where that can't be.
+
+    Raises:
+        OSError: Any other failure, such as ENOSPC.
+    """
+    order = bytearray(_DEDUPE.size + _DEDUPE_TARGET.size)
+    _DEDUPE.pack_into(order, 0, start, length, 1)
+    _DEDUPE_TARGET.pack_into(order, _DEDUPE.size, target, to, 0, 0)
+    if not _done(source, _FIDEDUPERANGE, order):
+        return False
+    done, status = _DEDUPE_TARGET.unpack_from(order, _DEDUPE.size)[2:]
+    return bool(status == 0 and done == length)
+
+
+def copy_in_pages(descriptor: int) -> None:
+    """Have XFS copy single pages of a file that shares, when they are written; its default is 128 KiB at least.
+
+    Nothing happens on other filesystems: they do so anyway.
+    """
+    attributes = bytearray(_ATTRIBUTES.size)
+    if not _done(descriptor, _GET_ATTRIBUTES, attributes):
+        return
+    flags, extent_size, extents_, project, _ = _ATTRIBUTES.unpack(attributes)
+    wanted = _ATTRIBUTES.pack(flags | _COW_EXTENT_SIZE, extent_size, extents_, project, _PAGE)
+    with contextlib.suppress(OSError):
+        fcntl.ioctl(descriptor, _SET_ATTRIBUTES, wanted)
+
+
+def extents(descriptor: int, end: int, *, sync: bool = True, start: int = 0) -> Iterator[Extent]:
     """Where the first `end` bytes of a file lie. Extents may reach further.
 
     Args:
         descriptor: Open for reading.
         end: In bytes.
+        start: Bytes before it are not looked at; an extent may begin there.
         sync: Dirty pages are written back first. Without that the answer is of use for statistics only.
 
     Raises:
         OddMapError: The host's answer can't be.
         OSError: As ioctl(2); EOPNOTSUPP where the filesystem does not tell.
     """
-    at = 0
+    at = start
     while at < end:
-        buffer = request(at, end - at, _EXTENTS, sync=sync)
+        buffer = request(at, end - at, min(_EXTENTS, (end - at) // _PAGE + 1), sync=sync)
         fcntl.ioctl(descriptor, _FIEMAP, buffer)
         found, is_last = parse(buffer)
         yield from found
@@ -122,7 +174,7 @@ class _Noted:
         return self._digest.digest()
 
 
-def _done(descriptor: int, order: int, argument: int | bytes) -> bool:
+def _done(descriptor: int, order: int, argument: int | bytes | bytearray) -> bool:
     try:
         fcntl.ioctl(descriptor, order, argument)
     except OSError as error:

@@ -16,7 +16,7 @@ from blockfs.control.protocol import ChangesReply, CursorMsg, NodeRow
 from blockfs.engine.content.pagemap import PAGE
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.merkle import hash_file
-from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Cursor, Inode, Kind
+from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Cursor, HotState, Inode, Kind
 from blockfs.xattrs import carried
 
 Found = TypeVar("Found")
@@ -160,7 +160,8 @@ def sealed_file(view: CommittedView, ino: int, content_version: int) -> Inode | 
     if inode is None or inode.kind is not Kind.FILE or inode.content_version != content_version:
         return None
     failed = view.failed_flush(ino)
-    if next(view.generations(ino), None) is not None or (failed is not None and failed.runs):
+    is_behind = any(row.state is HotState.BEHIND for row in view.hot_rows(ino))
+    if is_behind or next(view.generations(ino), None) is not None or (failed is not None and failed.runs):
         return None
     return inode
 

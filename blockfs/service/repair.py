@@ -21,6 +21,7 @@ from blockfs.blocks.scrub import cut_segments
 from blockfs.control.protocol import FindingMsg, FsckReply
 from blockfs.engine.content.staging import Key, encode_name
 from blockfs.engine.durable.staging_check import staged_files
+from blockfs.engine.hot.folder import names
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import CorruptionError, NotFoundError
 from blockfs.runtime.atomic import sync_directory
@@ -45,7 +46,13 @@ class _Work:
     done: list[FindingMsg] = field(default_factory=list)
 
     def world(self, blocks: BlockDirectory) -> World:
-        return World(block_size=blocks.block_size, now_ns=self.now_ns, missing=blocks.missing, staged=self.staged)
+        return World(
+            block_size=blocks.block_size,
+            now_ns=self.now_ns,
+            missing=blocks.missing,
+            staged=self.staged,
+            hot=set(names(self.volume.hot_path)),
+        )
 
     def say(self, kind: str, message: str, remedy: str) -> None:
         self.done.append(FindingMsg(kind=kind, message=message, remedy=remedy))

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import msgspec
 
-from blockfs.tree.check_failed import check_failed
 from blockfs.tree.check_leaves import adopt_strays, check_blocks, check_leaves, check_staged
 from blockfs.tree.check_names import all_inodes, check_inodes, check_link_counts, check_names, remove_rows_of_nobody
+from blockfs.tree.check_newer import check_failed, check_format, check_hot
 from blockfs.tree.check_rows import check_meta, check_rows
 from blockfs.tree.check_snapshots import check_snapshots
 from blockfs.tree.committed import CommittedView
@@ -49,6 +49,8 @@ def examine(view: CommittedView, world: World) -> Examination:
     check_names(draft)
     remove_rows_of_nobody(draft)
     check_failed(draft)
+    check_hot(draft)
+    check_format(draft)
     if world.staged is not None:
         check_staged(draft, world.staged)
     check_leaves(draft)

@@ -16,6 +16,7 @@ from blockfs.runtime.output import shown
 from blockfs.tree.draft import Draft
 from blockfs.tree.findings import Problem
 from blockfs.tree.schema import (
+    META_HOT,
     SNAPSHOTS_INO,
     TOP_INOS,
     UNFINISHED_PREFIX,
@@ -23,6 +24,7 @@ from blockfs.tree.schema import (
     Table,
     decode_u64,
     split_ino_key,
+    u64,
 )
 
 _Name = tuple[int, bytes, int]  # parent, name, child
@@ -65,6 +67,8 @@ def freeze(draft: Draft, inode: Inode, original: int | None) -> None:
     draft.found(Problem.SNAPSHOT, inode.ino, "live, but in a snapshot", f"read-only, as the copy of {origin}")
     for generation in list(draft.generations(inode.ino)):
         draft.drop_generation(generation)
+    for key, _ in list(draft.rows.scan(Table.META, META_HOT + u64(inode.ino))):
+        draft.rows.delete(Table.META, key)
     draft.freeze(inode, origin)
 
 

@@ -12,18 +12,18 @@ from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE
 from blockfs.errors import CorruptionError
 from blockfs.runtime.output import shown
+from blockfs.tree.check_newer import needed_format
 from blockfs.tree.draft import Draft, numbers_of
 from blockfs.tree.findings import Problem
 from blockfs.tree.journal import RESERVE_STEP
 from blockfs.tree.schema import (
-    FORMAT,
     META_FAILED,
     META_FORMAT,
+    META_HOT,
     META_JOURNAL_START,
     META_MOUNT,
     META_RESERVED,
     NAME_MAX,
-    PLAIN_FORMAT,
     ROOT_INO,
     SNAPSHOTS_INO,
     SYMLINK_TARGET_MAX,
@@ -34,6 +34,7 @@ from blockfs.tree.schema import (
     Table,
     decode_failed_flush,
     decode_format,
+    decode_hot,
     decode_inode,
     decode_mount,
     decode_reserved,
@@ -71,7 +72,7 @@ def check_meta(draft: Draft) -> None:
     rows = draft.rows
     if rows.get(Table.META, META_FORMAT) is None:
         # The volume's own format was read before, and is not newer.
-        found = FORMAT if next(rows.scan(Table.META, META_FAILED), None) is not None else PLAIN_FORMAT
+        found = needed_format(rows)
         rows.put(Table.META, META_FORMAT, encode_format(found))
         draft.found(Problem.META, None, "the format number is missing", f"format {found} recorded")
     mount, reserved = numbers_of(rows)
@@ -223,6 +224,9 @@ def _meta(key: bytes, row: bytes, _: int) -> bool:
         elif key.startswith(META_FAILED):
             failed = decode_failed_flush(key, row)
             numbers = [failed.ino, *(first + pages for first, pages in failed.runs)]
+        elif key.startswith(META_HOT):
+            hot = decode_hot(key, row)
+            numbers = [hot.ino, hot.number, hot.base]
     except CorruptionError:
         return False
     return max(numbers) < NUMBER_LIMIT

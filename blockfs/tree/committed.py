@@ -16,12 +16,15 @@ from blockfs.tree.overlay import KeyValues, scan_snapshot
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import (
     META_FAILED,
+    META_HOT,
     Cursor,
     FailedFlush,
+    HotRow,
     Inode,
     Table,
     copy_key,
     decode_failed_flush,
+    decode_hot,
     decode_inode,
     decode_leaf_ref,
     decode_u64,
@@ -160,6 +163,11 @@ class CommittedView(TreeReader):
         """What the host failed to write of all files."""
         for key, row in self._snapshot.scan(Table.META, META_FAILED):
             yield decode_failed_flush(key, row)
+
+    def hot_rows(self, ino: int | None = None) -> Iterator[HotRow]:
+        """The hot files of one file, or of all."""
+        for key, row in self._snapshot.scan(Table.META, META_HOT + (b"" if ino is None else u64(ino))):
+            yield decode_hot(key, row)
 
     def live_ids(self) -> Iterator[bytes]:
         """The ids that files refer to, leaf by leaf: concatenated 32-byte ids, each leaf once, holes included."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -66,12 +66,14 @@ class World(msgspec.Struct, frozen=True, kw_only=True):
         now_ns: Time of what repair makes.
         missing: If given, every id of every leaf is looked up in the block directory.
         staged: Staging files. If given, every generation must have one.
+        hot: (ino, number) of the hot files that are there. If given, every row of one must have its file.
     """
 
     block_size: int
     now_ns: int = 0
     missing: MissingBlocks | None = None
     staged: Mapping[StagingKey, StagedFile] | None = None
+    hot: Container[tuple[int, int]] | None = None
 
 
 class Draft(TreeReader):

@@ -27,7 +27,8 @@ All integers are big endian, so that LMDB's byte order of keys is the order of t
 | format | format number (4) |
 | mount | mount generation (8), clean (1: 0 or 1), last sequence used (8), next ino (8); the last two hold when clean |
 | reserved | sequences up to this one may have been used (8), inos below this one may have been used (8) |
-| failed + ino (8) | see `encode_failed_flush`: what of this file the host failed to write; only in format 3 |
+| failed + ino (8) | see `encode_failed_flush`: what of this file the host failed to write; from format 3 on |
+| hot + ino (8) + number (8) | see `encode_hot`: a hot file of this file; only in format 4 |
 | journal_start | the latest sequence that was trimmed (8): a cursor before it needs a full comparison |
 """
 
@@ -46,9 +47,13 @@ from blockfs.errors import CorruptionError
 PLAIN_FORMAT: Final = 2
 """Format 2 is format 1 and snapshots: two more sub-databases, the inode `SNAPSHOTS_INO`, longer inode rows."""
 
-FORMAT: Final = 3
+FAILED_FORMAT: Final = 3
 """Format 3 is format 2 with rows `failed`, and is format 2 again as soon as there is none: a program that does not know
 them would show bytes that were never written."""
+
+FORMAT: Final = 4
+"""Format 4 is format 2 or 3 with rows `hot`, and is that again as soon as there is none: a program that does not know
+them would show what a file was before the kernel wrote to its hot file."""
 
 ROOT_INO: Final = 1
 SNAPSHOTS_INO: Final = 2**63 - 1
@@ -105,6 +110,7 @@ META_MOUNT: Final = b"mount"
 META_RESERVED: Final = b"reserved"
 META_JOURNAL_START: Final = b"journal_start"
 META_FAILED: Final = b"failed"
+META_HOT: Final = b"hot"
 
 
 class Kind(Enum):
@@ -195,6 +201,33 @@ class FailedFlush(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[tuple[int, int], ...]
 
 
+class HotState(IntEnum):
+    """What a hot file is to its file."""
+
+    SEALED = 0
+    """It is the content, and so are the leaves, of the row's content version."""
+    BEHIND = 1
+    """It is the content; the leaves tell an older one."""
+    LEFT = 2
+    """It was the content in a mount that died; somebody may still write into it."""
+
+
+class HotRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A hot file: `hot/INO.NUMBER` in the volume.
+
+    Attributes:
+        ino: The file.
+        number: Of the hot file; never used twice for an ino.
+        state: What it is to the file. One at most is not LEFT.
+        base: Of one that is LEFT the number of its copy, as it was when it was left; else 0.
+    """
+
+    ino: int
+    number: int
+    state: HotState
+    base: int = 0
+
+
 class Cursor(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A place in the change journal.
 
@@ -254,6 +287,7 @@ _LEAF_REF = struct.Struct(">QH")
 _MOUNT = struct.Struct(">QBQQ")
 _U32 = struct.Struct(">I")
 _FAILED = struct.Struct(">IB")
+_HOT = struct.Struct(">BQ")
 _KINDS: Final = {kind.value >> 12: kind for kind in Kind}
 _KIND_BYTES: Final = {kind: kind.value >> 12 for kind in Kind}
 
@@ -397,6 +431,35 @@ def decode_failed_flush(key: bytes, row: bytes) -> FailedFlush:
     except struct.error:
         raise CorruptionError(f"tree: the row {key.hex()} of a failed flush is damaged; run `blocksync fsck`") from None
     return FailedFlush(ino=ino, code=code, is_told=bool(is_told), runs=runs)
+
+
+def hot_key(ino: int, number: int) -> bytes:
+    """Key of the meta row of a hot file."""
+    return META_HOT + _U64_PAIR.pack(ino, number)
+
+
+def encode_hot(row: HotRow) -> bytes:
+    """Value of the meta row of a hot file: state (1: 0 sealed, 1 behind, 2 left), base (8)."""
+    return _HOT.pack(row.state, row.base)
+
+
+def decode_hot(key: bytes, row: bytes) -> HotRow:
+    """Decode the meta row of a hot file.
+
+    Raises:
+        CorruptionError: Wrong length, or no such state.
+    """
+    try:
+        ino, number = _U64_PAIR.unpack(key[len(META_HOT) :])
+        state, base = _HOT.unpack(row)
+        return HotRow(ino=ino, number=number, state=HotState(state), base=base)
+    except (struct.error, ValueError):
+        raise CorruptionError(f"tree: the row {key.hex()} of a hot file is damaged; run `blocksync fsck`") from None
+
+
+def format_with(*, has_failed: bool, has_hot: bool) -> int:
+    """The format number of a tree with such rows."""
+    return FORMAT if has_hot else FAILED_FORMAT if has_failed else PLAIN_FORMAT
 
 
 def encode_leaf_ref(references: int, blocks: int) -> bytes:

@@ -28,18 +28,16 @@ from blockfs.tree.environment import (
     open_tables,
     open_tree_environment,
 )
-from blockfs.tree.first_rows import write_first_rows
+from blockfs.tree.newer_rows import NewerRows
 from blockfs.tree.overlay import ChangeSet, OverlayStore, Releasable
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import (
-    FORMAT,
-    META_FORMAT,
     META_JOURNAL_START,
     META_MOUNT,
     META_RESERVED,
-    PLAIN_FORMAT,
     FailedFlush,
     Generation,
+    HotRow,
     Inode,
     Kind,
     SnapshotRow,
@@ -47,22 +45,19 @@ from blockfs.tree.schema import (
     canonical_leaf,
     copy_key,
     decode_leaf_ref,
-    encode_failed_flush,
-    encode_format,
     encode_generation,
     encode_inode,
     encode_leaf_ref,
     encode_mount,
     encode_reserved,
     encode_snapshot,
-    failed_flush_key,
     ino_key,
     leaf_map_key,
     non_holes,
     parent_key,
     u64,
 )
-from blockfs.tree.upgrade import upgrade
+from blockfs.tree.upgrade import upgrade, write_first_rows
 from blockfs.tree.waiting import Pause, go_on, held
 
 _CACHED_INODES: Final = 65536  # about 25 MiB of decoded rows; forgotten all at once
@@ -93,7 +88,7 @@ class Tree(TreeReader):
         self._numbers: journal.Numbers | None = None
         self._keeps_nothing = False
         self._cache: dict[int, Inode] = {}
-        self._failed: set[int] = set()  # inodes with a row `failed`, once a mount has begun
+        self._newer = NewerRows(store)
         self._closing = threading.Lock()  # a snapshot must not begin while LMDB is being closed
         self._closed = False
 
@@ -183,7 +178,7 @@ class Tree(TreeReader):
         with self._store.errors(), self._store.environment.begin(write=True) as transaction:
             self._numbers, was_clean = journal.begin_mount(transaction, self._store.databases[Table.META])
         self._store.refresh()
-        self._find_failed()
+        self._find_newer_rows()
         return was_clean
 
     def begin_reading(self) -> bool:
@@ -199,12 +194,12 @@ class Tree(TreeReader):
         self._keeps_nothing = True
         with self._store.errors(), self._store.environment.begin() as transaction:
             self._numbers, was_clean = journal.begin_reading(transaction, self._store.databases[Table.META])
-        self._find_failed()
+        self._find_newer_rows()
         return was_clean
 
-    def _find_failed(self) -> None:
+    def _find_newer_rows(self) -> None:
         with self.committed() as view:
-            self._failed = {row.ino for row in view.failed_flushes()}
+            self._newer.find(view)
 
     def end_mount(self) -> None:
         """Record durably that the mount ended cleanly. Everything must be committed.
@@ -293,7 +288,7 @@ class Tree(TreeReader):
         return sequence
 
     def remove_inode(self, ino: int) -> None:
-        """Drop an inode with its leaves, xattrs, target, generations and orphan row; its journal row, if any, remains.
+        """Drop an inode with its leaves, xattrs, target, generations, orphan row and the like; a journal row remains.
 
         Names are the caller's: there must be none.
         """
@@ -311,6 +306,8 @@ class Tree(TreeReader):
         for name, _ in list(self.xattrs(ino)):
             self.remove_xattr(ino, name)
         self.drop_failed_flush(ino)
+        for row in self.hot(ino):
+            self.drop_hot(ino, row.number)
         self._store.delete(Table.ORPHANS, key)
         self._store.delete(Table.INODES, key)
         self._cache.pop(ino, None)
@@ -454,19 +451,27 @@ class Tree(TreeReader):
 
     def put_failed_flush(self, row: FailedFlush) -> None:
         """Record what the host failed to write of a file. An older program refuses the volume from then on."""
-        if not self._failed:
-            self._store.put(Table.META, META_FORMAT, encode_format(FORMAT))
-        self._failed.add(row.ino)
-        self._store.put(Table.META, failed_flush_key(row.ino), encode_failed_flush(row))
+        self._newer.put_failed(row)
 
     def drop_failed_flush(self, ino: int) -> None:
         """Take back `put_failed_flush`: all was written again. It need not have been."""
-        if ino not in self._failed:
-            return
-        self._failed.remove(ino)
-        self._store.delete(Table.META, failed_flush_key(ino))
-        if not self._failed:
-            self._store.put(Table.META, META_FORMAT, encode_format(PLAIN_FORMAT))
+        self._newer.drop_failed(ino)
+
+    def hot(self, ino: int) -> list[HotRow]:
+        """The hot files of a file."""
+        return self._newer.hot(ino)
+
+    def all_hot(self) -> list[HotRow]:
+        """The hot files of all files."""
+        return self._newer.all_hot()
+
+    def put_hot(self, row: HotRow) -> None:
+        """Record a hot file, or what it is now. An older program refuses the volume from then on."""
+        self._newer.put_hot(row)
+
+    def drop_hot(self, ino: int, number: int) -> None:
+        """Take back `put_hot`: the file `hot/INO.NUMBER` may go once this is durable. It need not have been."""
+        self._newer.drop_hot(ino, number)
 
     def set_symlink_target(self, ino: int, target: bytes) -> None:
         """Set what a symlink points to."""

@@ -1,10 +1,10 @@
-"""Bringing trees of earlier formats up to the present one, in place, in one transaction.
+"""Bringing trees of earlier formats up to the present one, in place, in one transaction; what a new one has.
 
 Format 1 → 2: the sub-databases and the directory of snapshots are added. Inode rows stay as they are. Format 2 reserves
 the name `.snapshots` in the root; what a user has there is renamed, never hidden: to `.snapshots.user`, or if that is
 taken to `.snapshots.user.2` and so on.
 
-Format 3 is format 2 with failed flushes: `Tree` goes from one to the other and back.
+Format 3 is format 2 with failed flushes, format 4 has hot files: `Tree` goes from one to the other and back.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from blockfs.tree.schema import (
     FORMAT,
     META_FORMAT,
     META_MOUNT,
+    META_RESERVED,
     PLAIN_FORMAT,
     ROOT_INO,
     SNAPSHOTS_INO,
     SNAPSHOTS_NAME,
     Inode,
     Kind,
+    MountRow,
+    Reserved,
     Table,
     decode_format,
     decode_inode,
@@ -39,6 +42,7 @@ from blockfs.tree.schema import (
     encode_format,
     encode_inode,
     encode_mount,
+    encode_reserved,
     ino_key,
     parent_key,
     u64,
@@ -143,3 +147,42 @@ def _new_names() -> Iterator[bytes]:
     yield _NEW_NAME
     for number in itertools.count(2):
         yield b"%s.%d" % (_NEW_NAME, number)
+
+
+def write_first_rows(
+    transaction: lmdb.Transaction[bytes], databases: list[lmdb._Database], now_ns: int, uid: int, gid: int
+) -> None:
+    """Put what an empty tree has into its sub-databases.
+
+    Args:
+        transaction: Of the new environment.
+        databases: Handles indexed by `Table`.
+        now_ns: All times of the root.
+        uid: Owner of the root.
+        gid: Group of the root.
+    """
+    root = Inode(
+        ino=ROOT_INO,
+        kind=Kind.DIRECTORY,
+        mode=0o755,
+        uid=uid,
+        gid=gid,
+        nlink=2,
+        atime_ns=now_ns,
+        mtime_ns=now_ns,
+        ctime_ns=now_ns,
+        btime_ns=now_ns,
+        version=1,
+        content_version=1,
+    )
+    mount = MountRow(generation=1, clean=True, sequence=1, next_ino=ROOT_INO + 1)
+    reserved = Reserved(sequence=mount.sequence, ino=mount.next_ino)
+    for table, key, row in (
+        (Table.META, META_FORMAT, encode_format(PLAIN_FORMAT)),
+        (Table.META, META_MOUNT, encode_mount(mount)),
+        (Table.META, META_RESERVED, encode_reserved(reserved)),
+        (Table.INODES, u64(ROOT_INO), encode_inode(root)),
+        (Table.INODES, u64(SNAPSHOTS_INO), encode_inode(snapshots_directory(root))),
+        (Table.JOURNAL, u64(root.version), u64(ROOT_INO)),
+    ):
+        transaction.put(key, row, db=databases[table])

@@ -26,8 +26,12 @@ class RecordedSizes:
     def staged_bytes(self, ino: int) -> int:
         return self.staged.get(ino, 0)
 
-    def forget_times(self, ino: int) -> None:
-        self.unpublished.pop(ino, None)
+    def host_bytes(self, ino: int) -> int | None:
+        return None
+
+    def forget_times(self, ino: int, atime_ns: int | None, mtime_ns: int | None) -> None:
+        if mtime_ns is not None:
+            self.unpublished.pop(ino, None)
 
     def discard(self, ino: int) -> None:
         self.discarded.append(ino)

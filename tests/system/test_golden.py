@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.golden import make_hot
 from tests.golden.contents import describe
 from tests.golden.make_failed import CONTENTS, PAGE
 from tests.system.machines import Machines
@@ -65,3 +66,23 @@ def test_a_golden_volume_of_which_something_was_lost_says_so_until_it_is_written
     assert (root / "f").read_bytes() == b"o" * PAGE + b"m" * PAGE + b"o" * 2 * PAGE
     machines.run("umount", root)
     machines.run("fsck", volume)
+
+
+def test_a_golden_volume_with_hot_files_has_their_content_and_is_sealed_on_any_host(machines: Machines) -> None:
+    """Format 4: what a native mount had not sealed is there, also without sharing; then the number goes back."""
+    with tarfile.open(GOLDEN / "hot/format-4.tar.xz") as packed:
+        packed.extractall(machines.home, filter="data")
+    volume = machines.home / "volume-golden"
+    (machines.home / "hot").rename(volume)
+    (machines.home / "golden").mkdir()
+    assert len(os.listdir(volume / "hot")) == len(make_hot.CONTENTS)
+    machines.run("fsck", volume)
+    root = machines.remount("golden")
+    for name, data in make_hot.CONTENTS.items():
+        assert (root / os.fsdecode(name)).read_bytes() == data
+    machines.run("umount", root, "--seal")
+    assert os.listdir(volume / "hot") == []
+    machines.run("fsck", volume)
+    root = machines.remount("golden")
+    for name, data in make_hot.CONTENTS.items():
+        assert (root / os.fsdecode(name)).read_bytes() == data

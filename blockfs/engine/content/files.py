@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from blockfs.engine.content.extents import Extents
 from blockfs.engine.content.filestate import FileState
-from blockfs.engine.content.filetable import FileTable
+from blockfs.engine.content.filetable import FileTable, HasHotFileError
 from blockfs.engine.content.holes import Holes
 from blockfs.engine.content.reader import ContentReader
 from blockfs.engine.content.resize import Resizer
@@ -18,6 +18,8 @@ from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError, check_sound, failure_of, tell
 from blockfs.engine.durable.flush import Flusher
 from blockfs.engine.durable.sealer import Sealer
+from blockfs.engine.hot.contents import HotContents
+from blockfs.engine.hot.folder import Descriptor
 from blockfs.engine.portions import Stop, never
 from blockfs.errors import WouldBlock
 from blockfs.tree.schema import Inode
@@ -61,6 +63,7 @@ class Files:
         self._resizer = Resizer(stores, table)
         self._extents = Extents(stores, table)
         self._holes = Holes(stores, table, self._extents, writer, self._resizer)
+        self._hot = HotContents(stores, table)
         self._handles: dict[int, _Handle] = {}
         self._last_handle = 0
 
@@ -121,6 +124,9 @@ class Files:
             FlushFailedError: What was written there did not get to the disk.
             HostIoError: The host failed.
         """
+        hot = self._hot.of(ino) if ino in self._table.hot else None
+        if hot is not None:
+            return self._hot.read(hot, offset, length, may_block=may_block)
         return self._reader.read(ino, offset, length, may_block=may_block)
 
     def read_into(self, ino: int, offset: int, view: memoryview) -> int:
@@ -134,6 +140,9 @@ class Files:
         Returns:
             Bytes that are in it now; fewer than its length only at the end of the file.
         """
+        hot = self._hot.of(ino) if ino in self._table.hot else None
+        if hot is not None:
+            return self._hot.read_into(hot, offset, view)
         return self._reader.read_into(ino, offset, view)
 
     # --- writing ---
@@ -161,7 +170,15 @@ class Files:
             NoSpaceError: The host is full, or nearly so.
             HostIoError: The host failed.
         """
-        return self._writer.write(ino, offset, data, may_block=may_block, stamps=stamps)
+        while True:
+            if ino in self._table.hot:
+                with self._hot.changing(ino, may_block=may_block) as hot:
+                    if hot is not None:
+                        return self._hot.write(ino, hot, offset, data)
+            try:
+                return self._writer.write(ino, offset, data, may_block=may_block, stamps=stamps)
+            except HasHotFileError:
+                continue
 
     # --- size ---
 
@@ -173,7 +190,12 @@ class Files:
             FsError: EFBIG beyond 2**63-1; EINVAL below 0; no such file; EROFS: it is in a snapshot.
             NoSpaceError: The cut block could not be stored.
         """
-        self._resizer.truncate(ino, size_bytes, may_block=may_block)
+        self._change(
+            ino,
+            lambda hot: self._hot.truncate(ino, hot, size_bytes),
+            lambda: self._resizer.truncate(ino, size_bytes, may_block=may_block),
+            may_block=may_block,
+        )
 
     # --- holes ---
 
@@ -184,6 +206,9 @@ class Files:
             FsError: No such file.
             WouldBlock: It is far, and `may_block` is false.
         """
+        hot = self._hot.of(ino) if ino in self._table.hot else None
+        if hot is not None:
+            return self._hot.seek(hot, offset, os.SEEK_DATA)
         return self._extents.next_data(ino, offset, may_block=may_block)
 
     def next_hole(self, ino: int, offset: int, *, may_block: bool = True) -> int | None:
@@ -193,6 +218,9 @@ class Files:
             FsError: No such file.
             WouldBlock: It is far, and `may_block` is false.
         """
+        hot = self._hot.of(ino) if ino in self._table.hot else None
+        if hot is not None:
+            return self._hot.seek(hot, offset, os.SEEK_HOLE)
         return self._extents.next_hole(ino, offset, may_block=may_block)
 
     def zero(self, ino: int, offset: int, length: int, *, keeps_size: bool) -> None:
@@ -212,7 +240,11 @@ class Files:
             HostIoError: The host failed.
             CorruptBlockError: A block of which a page is zeroed in part is unreadable.
         """
-        self._holes.zero(ino, offset, length, keeps_size=keeps_size)
+        self._change(
+            ino,
+            lambda hot: self._hot.zero(ino, hot, offset, length, keeps_size=keeps_size),
+            lambda: self._holes.zero(ino, offset, length, keeps_size=keeps_size),
+        )
 
     def allocate(self, ino: int, offset: int, length: int, *, keeps_size: bool) -> None:
         """Ask for room for a range. What it lacks on the host now is told; nothing is kept. May commit: in a thread.
@@ -227,7 +259,47 @@ class Files:
             FsError: As `zero`.
             NoSpaceError: The host lacks the room for what the file has not yet of so many bytes.
         """
-        self._holes.allocate(ino, offset, length, keeps_size=keeps_size)
+        self._change(
+            ino,
+            lambda hot: self._hot.allocate(ino, hot, offset, length, keeps_size=keeps_size),
+            lambda: self._holes.allocate(ino, offset, length, keeps_size=keeps_size),
+        )
+
+    # --- hot files ---
+
+    def _change(
+        self, ino: int, hotly: Callable[[Descriptor], None], coldly: Callable[[], None], *, may_block: bool = True
+    ) -> None:
+        """Change a file's content by one of two ways, whichever is its way at that moment."""
+        while True:
+            if ino in self._table.hot:
+                with self._hot.changing(ino, may_block=may_block) as hot:
+                    if hot is not None:
+                        hotly(hot)
+                        return
+            try:
+                coldly()
+            except HasHotFileError:
+                continue
+            return
+
+    def is_hot(self, ino: int) -> bool:
+        """Whether a hot file is a file's content."""
+        return ino in self._table.hot
+
+    def share(self, source: int, offset: int, destination: int, to: int, length: int) -> int:
+        """Copy the beginning of a range between files that both have hot files; waits for disks.
+
+        Returns:
+            Bytes; 0: it must be copied by bytes, or there is nothing.
+
+        Raises:
+            NoSpaceError: The host is full.
+            HostIoError: The host failed.
+        """
+        taken = self._hot.of(source)
+        with self._hot.changing(destination, may_block=True) as given:
+            return 0 if taken is None or given is None else self._hot.copy(taken, offset, given, to, length)
 
     # --- durability ---
 
@@ -316,17 +388,32 @@ class Files:
     def live(self, inode: Inode) -> Inode:
         """The inode as readers see it: unpublished size and mtime, and the later of both ctimes."""
         state = self._table.peek(inode.ino)
-        return inode if state is None else state.live(inode)
+        if state is None:
+            return inode
+        live = state.live(inode)
+        if state.hot is not None:
+            self._stores.clock.seen(max(live.mtime_ns, live.ctime_ns))  # the host's clock is finer than ours
+        return live
 
     def staged_bytes(self, ino: int) -> int:
         """Bytes that are staged and not sealed yet."""
         state = self._table.peek(ino)
         return 0 if state is None else state.staged_bytes
 
-    def forget_times(self, ino: int) -> None:
-        """The namespace set an explicit mtime in the tree: an unpublished one is void."""
+    def host_bytes(self, ino: int) -> int | None:
+        """What a hot file occupies on the host; None: it has none."""
         state = self._table.peek(ino)
-        if state is not None:
+        return None if state is None or state.hot is None else state.hot.status().st_blocks * 512
+
+    def forget_times(self, ino: int, atime_ns: int | None, mtime_ns: int | None) -> None:
+        """The namespace sets explicit times in the tree: an unpublished mtime is void if there is one."""
+        state = self._table.peek(ino)
+        if state is None:
+            return
+        if state.hot is not None:
+            state.look()  # before the time goes that tells of a write
+            state.hot.set_times(atime_ns, mtime_ns)
+        if mtime_ns is not None:
             state.mtime_ns = None
             self._flusher.note_times(state)
 

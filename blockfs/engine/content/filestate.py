@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +21,7 @@ from msgspec.structs import replace
 from blockfs.engine.content.generation import StagedGeneration
 from blockfs.engine.content.pagemap import PAGE, PageMap
 from blockfs.engine.durable.failures import Failures
+from blockfs.engine.hot.hotfile import HotFile
 from blockfs.tree.schema import Inode
 
 MAX_SIZE: Final = 2**63 - 1  # loff_t
@@ -59,6 +61,7 @@ class FileState:
         times_version: Version of the row if all that it has over the durable one are times; else of no meaning.
         low_waters: Of flushes and seals under way.
         failures: What the host failed to write of it; None: never anything that matters still.
+        hot: The hot file that is its content, all of it; None: that is in generations and leaves.
         handles: Open handles.
         writers: Those of them that may write.
         discarded: The inode is removed: whoever finds this after a wait lets go.
@@ -74,6 +77,7 @@ class FileState:
         "flushed_stamp",
         "generations",
         "handles",
+        "hot",
         "ino",
         "is_open",
         "low_waters",
@@ -105,6 +109,7 @@ class FileState:
         self.times_version = 0
         self.low_waters: list[LowWater] = []
         self.failures: Failures | None = None
+        self.hot: HotFile | None = None
         self.handles = 0
         self.writers = 0
         self.discarded = False
@@ -124,18 +129,23 @@ class FileState:
     @property
     def is_published(self) -> bool:
         """Whether the inode's row tells of every change."""
+        return self._is_told and not (self.hot is not None and self.hot.is_ahead())
+
+    @property
+    def _is_told(self) -> bool:
+        """Whether the row tells of every change that is noted."""
         return self.published_stamp >= self.stamp
 
     @property
     def is_sealed(self) -> bool:
         """Whether the tree tells all of it: the leaves are its content, the row its size and times."""
-        return not self.generations and self.is_published
+        return not self.generations and self.is_published and not (self.hot is not None and self.hot.is_behind)
 
     @property
     def is_idle(self) -> bool:
         """Whether the row in the tree says all there is to say."""
         is_sound = self.failures is None or self.failures.row is None
-        return self.is_sealed and not (self.handles or self.low_waters) and is_sound
+        return self.hot is None and self.is_sealed and not (self.handles or self.low_waters) and is_sound
 
     def close_generation(self) -> None:
         """What is written from now on goes to a new generation: the newest one changes no more, but for being cut."""
@@ -143,7 +153,7 @@ class FileState:
 
     def touch(self, row: Inode, now_ns: int | None, now_s: float) -> None:
         """Note a change of content or size, and its time if it is known here. ctime never steps back."""
-        if self.is_published:
+        if self._is_told:
             self.changed_at_s = now_s
         self.written_at_s = now_s
         self.stamp += 1
@@ -151,8 +161,21 @@ class FileState:
             self.mtime_ns = now_ns
             self.ctime_ns = max(now_ns, self.ctime_ns, row.ctime_ns)
 
+    def look(self) -> None:
+        """Note what the kernel has written into its hot file, if it has one."""
+        if self.hot is None:
+            return
+        now_s = time.monotonic()
+        if self.hot.has_moved():
+            self.written_at_s = now_s
+        if self._is_told and self.hot.is_ahead():
+            self.changed_at_s = now_s
+            self.stamp += 1
+
     def live(self, row: Inode) -> Inode:
         """The row as it would be if everything were published."""
+        if self.hot is not None:
+            return self.hot.live(row)
         if self.size_bytes == row.size_bytes and self.mtime_ns is None and self.ctime_ns <= row.ctime_ns:
             return row  # a copy takes longer than a read of 4 KiB from the page cache
         return replace(
@@ -166,7 +189,7 @@ class FileState:
         """Note that the row tells of all changes up to `stamp`, whose data are on disk."""
         self.published_stamp = max(self.published_stamp, stamp)
         self.flushed_stamp = max(self.flushed_stamp, stamp)
-        if self.is_published:
+        if self._is_told:
             self.mtime_ns = None
 
     def watch(self) -> LowWater:

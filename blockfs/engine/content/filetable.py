@@ -13,9 +13,14 @@ from blockfs.engine.content.pagemap import PAGE
 from blockfs.engine.content.staging import StagingFile
 from blockfs.engine.context import Stores
 from blockfs.engine.gate import WriteGate
+from blockfs.engine.hot.hotfile import HotFile
 from blockfs.engine.space.policy import STAGED_FREE_SHARE, STAGED_LITTLE_SHARE, STAGED_MIN_BYTES, STAGED_SPARE_SHARE
 from blockfs.errors import FsError
 from blockfs.tree.schema import Inode, Kind
+
+
+class HasHotFileError(Exception):
+    """The file has got a hot file meanwhile: what is done to its content is done to that."""
 
 
 class FileTable:
@@ -24,12 +29,16 @@ class FileTable:
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
         self._states: dict[int, FileState] = {}
+        self.hot: set[int] = set()
+        """Files that have a hot file: to be asked without the lock, before what looks again under it."""
         self._last_generation = 0
         self._staged = StagedPages()
         self.staged_limit_bytes = stores.config.staged_limit_bytes
         self.gate = WriteGate(stores.lock)
         self.on_failure: Callable[[int], None] = lambda _ino: None
         """Called after the host failed to write pages of an inode, without any lock: the kernel still shows them."""
+        self.on_cold: Callable[[tuple[int, int]], None] = lambda _key: None
+        """Called under the lock with the key of a hot file that nothing names any more, not even durably."""
         self.drained = threading.Condition(stores.lock)
         """Notified when staged data went away."""
 
@@ -75,6 +84,18 @@ class FileTable:
             state = self._states[ino] = FileState(self.row(ino))
         return state
 
+    def get_cold(self, ino: int) -> FileState:
+        """As `get`, for a change of what is staged or sealed of a file.
+
+        Raises:
+            FsError: As `get`.
+            HasHotFileError: It has a hot file.
+        """
+        state = self.get(ino)
+        if state.hot is not None:
+            raise HasHotFileError
+        return state
+
     def row(self, ino: int) -> Inode:
         """The inode's row of a regular file.
 
@@ -98,6 +119,25 @@ class FileTable:
         if inode.is_frozen:
             raise FsError(errno.EROFS, f"inode {ino} is in a snapshot")
         return inode
+
+    # --- hot files ---
+
+    def heat(self, state: FileState, hot: HotFile) -> None:
+        """A hot file becomes the content of a file. It has no generations then."""
+        assert not state.generations
+        state.hot = hot
+        state.close_generation()
+        self.hot.add(state.ino)
+
+    def cool(self, state: FileState) -> None:
+        """The leaves are the content of a file again, or nothing is any more."""
+        state.hot = None
+        self.hot.discard(state.ino)
+
+    def look(self) -> None:
+        """Note what the kernel has written into hot files."""
+        for ino in self.hot:
+            self._states[ino].look()
 
     def settle(self, state: FileState) -> None:
         """Forget a state that says nothing the tree doesn't. One that was forgotten may have a successor: not that."""
@@ -164,4 +204,7 @@ class FileTable:
         """Drop everything of a file whose inode is being removed."""
         state.discarded = True
         self.drop_generations(state, list(state.generations))
+        if state.hot is not None:
+            self._stores.tree.on_durable(partial(self.on_cold, state.hot.key))
+            self.cool(state)
         self._states.pop(state.ino, None)

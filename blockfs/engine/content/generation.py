@@ -7,21 +7,16 @@ go through `cut` and `lose`. Two ways lead there, and both end in the same map:
 - *marked*: write() tells each page as it stages it (`will_change`, `mark`);
 - *found*: nobody told, as for a generation that an earlier mount has left; the host is asked (`find`).
 
-Another way (a file that the kernel writes itself, asked for its extents when it is closed) must promise what these do:
+What they promise:
 
 1. Not one page less than was written; pages too many are only work. Each is complete by itself.
 2. Finding waits for disks, so it happens without the engine's lock; before that the generation is closed: nothing
    changes its files any more, whoever has them open writes elsewhere.
-3. From the first moment in which pages may change unseen until they are found, the file is neither published nor sealed
-   (`FileState.is_published`, `is_sealed`): then no freeze takes it for done, and apply finds it busy. `stamp` moves in
-   the hold of the lock that tells what was found.
-4. A freeze ends when nothing is left to seal, and its gate holds write() only. Who writes past it would keep it for
-   ever: for such a file the closing itself is the instant, and what comes later is the next generation's.
-5. What is found counts as staged, and as unsynced unless the host has said that it is on the disk.
-6. A name is in the tree, durably, before anybody writes to the file: a recovery finds the pages again by itself, and
+3. What is found counts as staged, and as unsynced unless the host has said that it is on the disk.
+4. A name is in the tree, durably, before anybody writes to the file: a recovery finds the pages again by itself, and
    voids what lies beyond the size that it takes for the file's.
 
-docs/design/write-path.md, section 1, says why there is no third one yet.
+Files that the kernel writes itself have no generations, but a hot file (docs/design/hot-files.md).
 """
 
 from __future__ import annotations

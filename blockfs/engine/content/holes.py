@@ -81,7 +81,7 @@ class Holes:
             start = self._extents.next_data(ino, offset)
             if start is None or start >= end:
                 return True
-            state = self._table.get(ino)
+            state = self._table.get_cold(ino)
             first = block_count(offset, block_size)
             # Past the end of the file there is nothing that could be spared.
             stop = block_count(end, block_size) if end >= state.size_bytes else end // block_size

@@ -51,7 +51,7 @@ class Resizer:
             while True:
                 with self._stores.lock:
                     self._table.writable_row(ino)
-                    state = self._table.get(ino)
+                    state = self._table.get_cold(ino)
                     if size_bytes >= state.size_bytes:
                         self._grow(state, size_bytes)
                         return
@@ -78,7 +78,7 @@ class Resizer:
         """
         with self._stores.lock:
             self._table.writable_row(ino)
-            state = self._table.get(ino)
+            state = self._table.get_cold(ino)
             if size_bytes > state.size_bytes:
                 self._grow(state, size_bytes)
             self._table.settle(state)

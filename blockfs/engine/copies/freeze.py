@@ -10,7 +10,7 @@ never wait; writers wait for the last seal and the commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
@@ -56,7 +56,8 @@ class Freeze:
         for _ in range(_ROUNDS):
             with self._stores.lock:
                 self._check_sound(source)
-                unsealed = self._unsealed(source)
+                self._table.look()
+                unsealed = self._unsealed(source, {})
             if sum(state.staged_bytes for state in unsealed) <= _LITTLE_BYTES:
                 break
             self._sealer.seal_existing([state.ino for state in unsealed], stop)
@@ -69,6 +70,7 @@ class Freeze:
         views: list[CommittedView] = []
         failures: list[BlockfsError] = []
         is_wanted = True
+        captures: dict[int, int] = {}
 
         def look() -> None:
             """The commit is durable, and no later one has begun. If it failed, its callbacks run after a later one."""
@@ -81,16 +83,18 @@ class Freeze:
         def is_ready() -> bool:
             """A file may have been moved in, or cut, or may have failed, since the rest was sealed."""
             self._check_sound(source)
-            if self._unsealed(source):
+            if self._unsealed(source, captures):
                 return False
             tree.on_durable(look)
             return True
 
         try:
             with self._table.gate.closed():
+                with lock:
+                    captures.update((one.ino, one.hot.captures) for one in self._table.all() if one.hot is not None)
                 while not views:
                     with lock:
-                        unsealed = [state.ino for state in self._unsealed(source)]
+                        unsealed = [state.ino for state in self._unsealed(source, captures)]
                     self._sealer.seal_existing(unsealed)
                     self._committer.commit_if(is_ready)
                     if failures:
@@ -108,11 +112,30 @@ class Freeze:
             if state.failures is not None and self._is_in(state.ino, source):
                 check_sound(self._stores, state)
 
-    def _unsealed(self, source: int) -> list[FileState]:
-        """Files of the subtree that the tree does not tell everything of. Under the lock."""
-        return [state for state in self._table.all() if not state.is_sealed and self._is_in(state.ino, source)]
+    def _unsealed(self, source: int, captures: Mapping[int, int]) -> list[FileState]:
+        """Files of the subtree that the tree does not tell everything of. Under the lock.
+
+        The gate does not hold who writes into a hot file: there the instant of a capture that began since counts.
+
+        Args:
+            source: Top of the subtree.
+            captures: How often the hot files had been captured when the gate closed.
+        """
+        return [
+            state
+            for state in self._table.all()
+            if not (state.is_sealed or _is_captured(state, captures)) and self._is_in(state.ino, source)
+        ]
 
     def _is_in(self, ino: int, source: int) -> bool:
         if ino == source:
             return True
         return any(is_below(self._inodes, parent, source) for parent, _ in self._stores.tree.places(ino))
+
+
+def _is_captured(state: FileState, captures: Mapping[int, int]) -> bool:
+    """Whether the leaves are what a hot file was at an instant since the gate closed."""
+    hot = state.hot
+    if hot is None or state.ino not in captures:
+        return False
+    return not hot.is_behind and hot.captures > captures[state.ino]

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import errno
 import time
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.engine.content.files import Files
 from blockfs.engine.content.filestate import MAX_SIZE, FileState
-from blockfs.engine.content.filetable import FileTable
+from blockfs.engine.content.filetable import FileTable, HasHotFileError
 from blockfs.engine.content.leaves import copy_blocks
 from blockfs.engine.content.pagemap import PAGE
 from blockfs.engine.context import Stores
@@ -78,6 +79,13 @@ class RangeCopier:
         if to >= MAX_SIZE and length:
             raise FsError(errno.EFBIG, f"inode {destination}: a copy to {to}")
         length = min(length, MAX_SIZE - to)
+        while not (self._files.is_hot(source) or self._files.is_hot(destination)):
+            with suppress(HasHotFileError):
+                return self._copy_cold(source, offset, destination, to, length)
+        return self._copy_hot(source, offset, destination, to, length)
+
+    def _copy_cold(self, source: int, offset: int, destination: int, to: int, length: int) -> int:
+        """Copy where no file has a hot file: what they hold is sealed, and shared, or copied."""
         for _ in range(_TRIES):
             with self._stores.lock:
                 self._table.writable_row(destination)
@@ -95,6 +103,20 @@ class RangeCopier:
                     break
             self._sealer.seal(unsealed)
         data = self._files.read(source, offset, min(found.length, _BYTES), may_block=True)
+        return self._files.write(destination, to, data, may_block=True) if data else 0
+
+    def _copy_hot(self, source: int, offset: int, destination: int, to: int, length: int) -> int:
+        """Copy where at least one of the files has a hot file: what it holds is shared by the host, or copied."""
+        with self._stores.lock:
+            self._table.writable_row(destination)
+            row, state = self._table.row(source), self._table.peek(source)
+            size = (row if state is None else state.live(row)).size_bytes
+        if source == destination and abs(offset - to) < min(length, max(0, size - offset)):
+            raise FsError(errno.EINVAL, f"inode {source}: from {offset} to {to}, and these overlap")
+        shared = self._files.share(source, offset, destination, to, length)
+        if shared:
+            return shared
+        data = self._files.read(source, offset, min(length, _BYTES), may_block=True)
         return self._files.write(destination, to, data, may_block=True) if data else 0
 
     def _size(self, ino: int) -> int:
@@ -122,7 +144,7 @@ class RangeCopier:
         fits = (first - there) % LEAF_IDS == 0
         self._new_names.ask(leaves * LEAF_BYTES + (2 if fits else leaves) * _NEW_LEAF_BYTES)
         row = self._table.writable_row(destination)
-        state = self._table.get(destination)
+        state = self._table.get_cold(destination)
         copy_blocks(tree, source, first, destination, there, count)
         state.touch(row, self._stores.clock.now_ns(), time.monotonic())
         state.size_bytes = max(state.size_bytes, to + length)

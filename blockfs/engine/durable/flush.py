@@ -24,6 +24,7 @@ from blockfs.engine.content.staging import StagingFile
 from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError, note_failure, record, write_down
+from blockfs.engine.hot.flush import HotFlusher
 from blockfs.errors import BlockfsError
 from blockfs.tree.schema import Inode
 
@@ -55,6 +56,8 @@ class Flusher:
         self._stores = stores
         self._table = table
         self._committer = committer
+        self.hot: HotFlusher | None = None
+        """Flushes files that have a hot file."""
 
     def fsync(self, ino: int, *, datasync: bool) -> None:
         """See `Files.fsync`."""
@@ -96,8 +99,9 @@ class Flusher:
             BlockfsError: The first failure; the others were tried.
         """
         failure: BlockfsError | None = None
-        before_s = time.monotonic() - age_s
         with self._stores.lock:
+            self._table.look()
+            before_s = time.monotonic() - age_s
             due = [one for one in self._table.all() if not one.is_published and one.changed_at_s <= before_s]
         for state in due:
             try:
@@ -118,6 +122,9 @@ class Flusher:
         self, state: FileState, *, publishes: bool, pace: Callable[[], None] | None
     ) -> FlushFailedError | None:
         """Flush and publish; `publishing` is held. Returns the failure, which is noted."""
+        if state.hot is not None and self.hot is not None:
+            self.hot.flush(state, publishes=publishes)
+            return None
         with self._stores.lock:
             flush = self._begin(state, publishes=publishes)
         if flush is None:
@@ -159,7 +166,7 @@ class Flusher:
 
     def _begin(self, state: FileState, *, publishes: bool) -> _Flush | None:
         """Take what is to be flushed; None if nothing is."""
-        if state.discarded or state.is_published:
+        if state.discarded or state.is_published or state.hot is not None:
             return None
         unnamed = [
             _Target(generation, range_index, file, PageMap(self._stores.block_size))

@@ -14,21 +14,24 @@ from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.context import Stores
 from blockfs.engine.durable.failing import recall
+from blockfs.engine.hot.folder import HotFolder
+from blockfs.engine.hot.recovery import recover_hot
 from blockfs.errors import CorruptionError
 from blockfs.tree.schema import Generation, Kind
 from blockfs.tree.store import Tree
 
 
-def recover(stores: Stores, table: FileTable, *, was_clean: bool) -> None:
+def recover(stores: Stores, table: FileTable, folder: HotFolder, *, was_clean: bool) -> None:
     """Bring back staged data and remove what a crash has left. Commits.
 
     Args:
         stores: With a mount begun. If it is read-only, all this happens in memory alone.
         table: Empty.
+        folder: Of the hot files.
         was_clean: The last mount ended cleanly; otherwise every file with staged data is journalled as changed.
 
     Raises:
-        CorruptionError: A generation that the tree names is gone.
+        CorruptionError: A generation or a hot file that the tree names is gone.
         NoSpaceError: The host is full.
     """
     tree = stores.tree
@@ -43,6 +46,7 @@ def recover(stores: Stores, table: FileTable, *, was_clean: bool) -> None:
         _recover_file(stores, table.get(ino), list(rows), table, was_clean=was_clean)
         if not was_clean:
             _distrust(stores, table, table.get(ino))
+    superfluous = recover_hot(stores, table, folder, was_clean=was_clean)
     tree.commit()
     # Only after that commit: an orphan's generations were still named before it.
     known = {(one.ino, one.range_index, one.generation) for one in tree.all_generations()}
@@ -50,6 +54,8 @@ def recover(stores: Stores, table: FileTable, *, was_clean: bool) -> None:
         for key in stores.staging.names():
             if key not in known:
                 stores.staging.unlink(key)
+        for hot in superfluous:
+            folder.unlink(hot)
     for ino in staged:
         table.settle(table.get(ino))
 

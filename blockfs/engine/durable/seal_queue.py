@@ -17,6 +17,7 @@ from blockfs.engine.durable.sealer import Sealer, groups
 from blockfs.errors import BlockfsError, NoSpaceError
 
 _SMALL_BYTES: Final = 1 << 20
+_AT_LEAST_EVERY_S: Final = 300.0  # a hot file that is never quiet: sharing costs little, whatever is written to it
 _RETRY_S: Final = 30.0  # until a file whose sealing failed is tried again without being asked for
 
 
@@ -72,11 +73,12 @@ class SealQueue:
         """The next group for the background. One file that fails must not keep the others from being sealed."""
         now_s = time.monotonic()
         with self._stores.lock:
+            self._table.look()
             presses = self._table.staged_bytes > self._table.staged_limit_bytes // 2
             due = [
                 state
                 for state in self._table.all()
-                if (presses or self._is_quiet(state, now_s))
+                if ((presses and state.hot is None) or self._is_quiet(state, now_s))
                 and _has_hope(state, now_s)
                 and state.ino not in self._claimed
             ]
@@ -91,6 +93,9 @@ class SealQueue:
         """
         config = self._stores.config
         quiet_s = now_s - state.written_at_s
+        if state.hot is not None:
+            is_long_ago = now_s - state.hot.sealed_at_s >= _AT_LEAST_EVERY_S
+            return is_long_ago or quiet_s >= (config.quiet_s if state.hot.opens else config.publish_s / 2)
         return quiet_s >= config.quiet_s or (
             quiet_s >= config.publish_s / 2
             and not state.writers
@@ -131,4 +136,5 @@ class SealQueue:
 
 def _has_hope(state: FileState, now_s: float) -> bool:
     """Whether there is something to seal of a file, and that has not failed a moment ago."""
-    return bool(state.generations) and now_s - state.seal_failed_at_s >= _RETRY_S
+    has_some = bool(state.generations) or (state.hot is not None and not state.is_sealed)
+    return has_some and now_s - state.seal_failed_at_s >= _RETRY_S

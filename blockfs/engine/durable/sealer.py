@@ -21,7 +21,7 @@ from blockfs.blocks.ids import BlockId
 from blockfs.engine.content.filestate import FileState, LowWater
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.generation import StagedGeneration
-from blockfs.engine.content.hostfile import translated
+from blockfs.engine.content.hostfile import HostIoError, translated
 from blockfs.engine.content.leaves import set_blocks
 from blockfs.engine.content.pagemap import PageMap, staged_blocks
 from blockfs.engine.content.reader import ContentReader
@@ -29,6 +29,7 @@ from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError, note_failure, write_down
 from blockfs.engine.durable.flush import publish_size
+from blockfs.engine.hot.seal import HotJob, HotSealer
 from blockfs.engine.portions import Stop, never, pause_of
 from blockfs.errors import BlockfsError, CorruptBlockError, MissingBlockError, NoSpaceError
 
@@ -76,6 +77,13 @@ class Sealer:
         self._table = table
         self._reader = reader
         self._committer = committer
+        self.hot: HotSealer | None = None
+        """Seals files that have a hot file."""
+
+    def close(self) -> None:
+        """Let go of the host: the mount has ended."""
+        if self.hot is not None:
+            self.hot.close()
 
     def seal(self, inos: Iterable[int], spliced: Spliced | None = None) -> None:
         """Seal files; what is written after the call may stay staged.
@@ -101,6 +109,7 @@ class Sealer:
             BlockfsError: See `seal`.
         """
         with self._stores.lock:
+            self._table.look()
             inos = [state.ino for state in self._table.all() if not state.is_sealed]
         self.seal_existing(inos, stop)
 
@@ -164,9 +173,11 @@ class Sealer:
         with ExitStack() as held:
             for state in sorted(states, key=lambda one: one.ino):  # one order for everybody: no deadlock
                 held.enter_context(state.sealing)
+            hot = [state for state in states if state.hot is not None]
+            failures += self._seal_hot(hot, spliced)
             try:
                 for state in states:
-                    job = self._begin(state, spliced, outdated)
+                    job = self._begin(state, spliced, outdated, hot)
                     if job is not None:
                         jobs.append(job)
                 for job in list(jobs):
@@ -186,11 +197,18 @@ class Sealer:
             self.seal(outdated, spliced)  # else: all that was written before the call is sealed
         return failures
 
-    def _begin(self, state: FileState, spliced: Spliced | None, outdated: list[int]) -> _Job | None:
+    def _begin(
+        self, state: FileState, spliced: Spliced | None, outdated: list[int], hot: list[FileState]
+    ) -> _Job | None:
         hold = self._stores.blocks.hold()
         with self._stores.lock:
             if state.discarded:
                 hold.release()
+                return None
+            if state.hot is not None:
+                hold.release()
+                if state not in hot:
+                    outdated.append(state.ino)  # it has got one since
                 return None
             if self._table.peek(state.ino) is not state:
                 # Somebody else sealed it since it was chosen, and it was forgotten. Its size is not the file's any
@@ -208,6 +226,53 @@ class Sealer:
                 spliced(state, size_bytes)
             self._table.settle(state)
             return None
+
+    def _seal_hot(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
+        """Seal files that have hot files, with one sync: with `sealing` held nobody gives them up.
+
+        Returns:
+            The failures of single files.
+        """
+        sealer = self.hot
+        failures: list[BlockfsError] = []
+        jobs: list[HotJob] = []
+        try:
+            for state in states if sealer is not None else []:
+                failure = self._store_hot(state, spliced, jobs)
+                if failure is not None:
+                    failures.append(failure)
+            if sealer is None or not jobs:
+                return failures
+            self._sync_blocks()
+            for job in jobs:
+                while not sealer.splice(job, spliced):
+                    sealer.store(job)
+                    self._sync_blocks()
+                self.sealed_files += 1
+        finally:
+            for job in jobs:
+                job.abandon()
+        for job in jobs:
+            sealer.share_stored(job)
+        return failures
+
+    def _store_hot(self, state: FileState, spliced: Spliced | None, jobs: list[HotJob]) -> BlockfsError | None:
+        """Store the blocks of one hot file; returns what concerns this file alone."""
+        assert self.hot is not None
+        job: HotJob | None = None
+        try:
+            job = self.hot.begin(state, spliced)
+            if job is not None:
+                jobs.append(job)
+                self.hot.store(job)
+        except (HostIoError, MissingBlockError, CorruptBlockError) as error:
+            if job is not None:
+                jobs.remove(job)
+                job.abandon()
+            with self._stores.lock:
+                state.seal_failed_at_s = time.monotonic()
+            return error
+        return None
 
     def _abandon(self, job: _Job) -> None:
         """Leave everything staged. One that is spliced has nothing left to be abandoned."""

@@ -141,8 +141,11 @@ class FileSizes(Protocol):
     def staged_bytes(self, ino: int) -> int:
         """Bytes that are staged and not sealed yet; for st_blocks only."""
 
-    def forget_times(self, ino: int) -> None:
-        """The namespace set an explicit mtime in the tree: an unpublished one is void."""
+    def host_bytes(self, ino: int) -> int | None:
+        """What a hot file occupies on the host: st_blocks is that. None: it has none."""
+
+    def forget_times(self, ino: int, atime_ns: int | None, mtime_ns: int | None) -> None:
+        """The namespace sets explicit times in the tree: an unpublished mtime is void if there is one."""
 
     def discard(self, ino: int) -> None:
         """The inode is being removed: drop its staged data and state. Comes before `Tree.remove_inode`."""

@@ -139,6 +139,9 @@ class Inodes:
         if inode.kind is not Kind.FILE:
             return attributes_of(inode, 0)
         inode = self.files.live(inode)
+        occupied = self.files.host_bytes(inode.ino)
+        if occupied is not None:
+            return attributes_of(inode, occupied)
         stored = self.tree.allocated_blocks(inode.ino) * self._block_size
         # A staged page may also be in a sealed block: never claim more than the size, in st_blocks' unit.
         most = -(-inode.size_bytes // 512) * 512

@@ -418,8 +418,9 @@ class Namespace:
                 mtime_ns=inode.mtime_ns if changes.mtime_ns is None else clamp_time(changes.mtime_ns),
                 ctime_ns=self.inodes.now_ns() if changes.ctime_ns is None else clamp_time(changes.ctime_ns),
             )
-            if changes.mtime_ns is not None and inode.kind is Kind.FILE:
-                self._files.forget_times(ino)
+            if not (changes.mtime_ns is None and changes.atime_ns is None) and inode.kind is Kind.FILE:
+                atime_ns = None if changes.atime_ns is None else changed.atime_ns
+                self._files.forget_times(ino, atime_ns, None if changes.mtime_ns is None else changed.mtime_ns)
             stored = self.inodes.put(changed) if changes.atime_ns is None else self.inodes.put_times(changed)
             if changes.mode is not None:
                 xattrs.follow_chmod(self.inodes, stored)

@@ -11,7 +11,7 @@ import pytest
 
 from blockfs.runtime import reflink
 from blockfs.runtime.fiemap import Extent, OddMapError
-from blockfs.runtime.reflink import apart, clone_file, clone_range, extents
+from blockfs.runtime.reflink import apart, clone_file, clone_range, extents, share_equal
 from tests.kit.hostfs import REFLINKS, reflinking
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a filesystem")
@@ -96,3 +96,66 @@ def test_files_of_different_filesystems_can_not_share(host: Path, tmp_path: Path
         here.flush()
         assert not clone_file(here.fileno(), there.fileno())
         assert not clone_range(here.fileno(), there.fileno(), 0, PAGE)
+
+
+def test_a_range_goes_to_another_place_of_the_target(host: Path) -> None:
+    one, other = two(host, "placed")
+    assert clone_range(one, other, 8 * PAGE, 4 * PAGE, to=2 * PAGE)
+    assert os.pread(other, SIZE, 0) == bytes(2 * PAGE) + os.pread(one, 4 * PAGE, 8 * PAGE)
+    ours = [(at - 6 * PAGE, place, length) for at, place, length in extents(one, SIZE) if at >= 8 * PAGE]
+    assert len(list(extents(other, SIZE))) == 1
+    assert ours == [] or ours[0][0] == 2 * PAGE
+    os.close(one)
+    os.close(other)
+
+
+def test_equal_ranges_come_to_share_and_others_stay_as_they_are(host: Path) -> None:
+    """Breaks if a byte that somebody writes just then is replaced by what we believe that is there."""
+    one, other = two(host, "equal")
+    os.pwrite(other, os.pread(one, SIZE, 0), 0)
+    os.fdatasync(one)
+    os.pwrite(other, b"!", 3 * PAGE + 1)
+    before = os.fstat(other)
+    assert share_equal(one, 8 * PAGE, 8 * PAGE, other, 8 * PAGE)
+    assert not share_equal(one, 0, 8 * PAGE, other, 0)
+    assert apart(one, other, SIZE) == [(0, 8 * PAGE), (16 * PAGE, SIZE)]
+    after = os.fstat(other)
+    assert (before.st_mtime_ns, before.st_ctime_ns) == (after.st_mtime_ns, after.st_ctime_ns)
+    assert not share_equal(one, 100, 50, other, 100)
+    os.close(one)
+    os.close(other)
+
+
+def test_nul_bytes_become_a_hole_by_sharing_one(host: Path) -> None:
+    one, other = two(host, "nul")
+    os.truncate(one, 0)
+    os.truncate(one, SIZE)
+    os.pwrite(other, bytes(8 * PAGE) + b"x" * PAGE, 0)
+    assert share_equal(one, 0, 8 * PAGE, other, 0)
+    assert not share_equal(one, 8 * PAGE, PAGE, other, 8 * PAGE)
+    assert [(at, length) for at, _, length in extents(other, SIZE)] == [(8 * PAGE, PAGE)]
+    os.close(one)
+    os.close(other)
+
+
+def test_single_pages_are_copied_on_write(host: Path) -> None:
+    """Breaks if random writes take up 32 times their bytes: XFS copies 128 KiB at a time by itself."""
+    one, other = two(host, "pages")
+    reflink.copy_in_pages(other)
+    assert clone_file(one, other)
+    for page in range(0, 64, 8):
+        os.pwrite(other, b"x", page * PAGE)
+        os.fdatasync(other)
+    assert sum(end - first for first, end in apart(one, other, SIZE)) == 8 * PAGE
+    os.close(one)
+    os.close(other)
+
+
+def test_a_host_without_reflinks_says_so_of_all_of_it() -> None:
+    for name in ("one", "other"):
+        fd = os.open(f"/dev/shm/{name}.{os.getpid()}", os.O_RDWR | os.O_CREAT)
+        os.unlink(f"/dev/shm/{name}.{os.getpid()}")
+        os.pwrite(fd, bytes(PAGE), 0)
+        assert not share_equal(fd, 0, PAGE, fd, 0)
+        reflink.copy_in_pages(fd)
+        os.close(fd)

@@ -1,0 +1,1 @@
+"""Hot files: files of the host that the kernel reads and writes itself, assembled from segments and sealed again."""

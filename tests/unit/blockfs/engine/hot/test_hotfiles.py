@@ -1,0 +1,363 @@
+"""Hot files: what is written to their descriptors is the file, before and after it is sealed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from blockfs.engine import volume
+from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.hot.compare import changed_blocks
+from blockfs.engine.names.attributes import AttributeChanges
+from blockfs.errors import FsError, WouldBlock
+from blockfs.tree.schema import FORMAT, PLAIN_FORMAT, ROOT_INO, SNAPSHOTS_INO
+from tests.unit.blockfs.engine.hot.hosts import (
+    BLOCK,
+    PAGE,
+    config,
+    content,
+    create,
+    find,
+    format_of,
+    hot,
+    killed,
+    make,
+    sealed,
+    segment_bytes,
+)
+from tests.unit.blockfs.engine.volumes import findings
+
+
+def noise(count: int, seed: int = 0) -> bytes:
+    return random.Random(seed).randbytes(count)
+
+
+def test_a_native_mount_says_that_it_is_one(filesystem: Filesystem) -> None:
+    assert filesystem.hot.why_not is None
+
+
+def test_a_mount_says_why_it_is_none(place: Path, tmp_path: Path) -> None:
+    path = volume.init(os.fsencode(place / "z"), block_size=BLOCK, compression="zstd").path
+    for where, native, why in (
+        (path, True, "compressed"),
+        (make(place / "n"), False, "asked"),
+        (make(tmp_path / "e"), True, "reflinks"),
+    ):
+        opened = Filesystem.open(where, config(native=native))
+        assert why in (opened.hot.why_not or "")
+        ino = create(opened, b"f")
+        assert opened.hot.open(ino, may_block=True) is None
+        opened.close()
+
+
+def test_what_the_kernel_writes_is_the_file_at_once_and_after_a_seal(filesystem: Filesystem) -> None:
+    data = noise(3 * BLOCK + 700)
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, data, 0)
+    assert filesystem.namespace.getattr(ino).size_bytes == len(data)
+    assert content(filesystem, b"f") == data
+    buffer = bytearray(len(data) + 10)
+    assert filesystem.files.read_into(ino, 0, memoryview(buffer)) == len(data)
+    assert filesystem.files.read(ino, 5, 10) == data[5:15] == buffer[5:15]
+    filesystem.files.write(ino, 2, b"by us", may_block=True)
+    data = data[:2] + b"by us" + data[7:]
+    assert os.pread(fd, len(data), 0) == data
+    filesystem.files.flush(ino)
+    assert sealed(filesystem, ino) == data
+    assert findings(filesystem) == []
+
+
+def test_sealing_writes_no_bytes_a_second_time(filesystem: Filesystem) -> None:
+    """Breaks if payload is copied: the host's free space shows it."""
+    data = noise(64 * BLOCK)
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, data, 0)
+    os.fsync(fd)
+    os.sync()
+    before = os.statvfs(filesystem.volume.path).f_bfree
+    filesystem.files.flush(ino)
+    os.sync()
+    after = os.statvfs(filesystem.volume.path).f_bfree
+    assert sealed(filesystem, ino) == data
+    assert (before - after) * 4096 < len(data) // 2
+
+
+def test_a_seal_takes_only_what_was_written(filesystem: Filesystem) -> None:
+    data = bytearray(noise(32 * BLOCK))
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, data, 0)
+    filesystem.files.flush(ino)
+    before = segment_bytes(filesystem)
+    data[5 * BLOCK + PAGE : 5 * BLOCK + 2 * PAGE] = noise(PAGE, 1)
+    os.pwrite(fd, noise(PAGE, 1), 5 * BLOCK + PAGE)
+    filesystem.files.flush(ino)
+    assert segment_bytes(filesystem) - before == BLOCK
+    assert sealed(filesystem, ino) == data
+
+
+def test_a_sealed_file_is_assembled_again_and_nothing_of_it_is_dirty(filesystem: Filesystem) -> None:
+    data = noise(8 * BLOCK)
+    ino = create(filesystem, b"f")
+    filesystem.files.write(ino, 0, data, may_block=True)
+    with pytest.raises(WouldBlock):
+        filesystem.hot.open(ino)
+    before = filesystem.namespace.getattr(ino)
+    fd = hot(filesystem, ino)
+    assert filesystem.hot.is_hot(ino)
+    assert os.pread(fd, len(data), 0) == data
+    after = filesystem.namespace.getattr(ino)
+    assert (after.size_bytes, after.mtime_ns, after.ctime_ns) == (before.size_bytes, before.mtime_ns, before.ctime_ns)
+    version = filesystem.tree.inode(ino)
+    steps = segment_bytes(filesystem)
+    filesystem.files.flush(ino)
+    assert filesystem.tree.inode(ino) == version
+    assert segment_bytes(filesystem) == steps
+
+
+def test_a_second_open_gets_the_same_descriptor(filesystem: Filesystem) -> None:
+    ino = create(filesystem, b"f")
+    assert hot(filesystem, ino) == filesystem.hot.open(ino)
+    filesystem.hot.release(ino)
+    assert filesystem.hot.is_hot(ino)
+
+
+def test_a_new_file_that_is_closed_is_sealed_and_its_hot_file_goes(filesystem: Filesystem) -> None:
+    ino = create(filesystem, b"f")
+    os.pwrite(hot(filesystem, ino), b"short", 0)
+    filesystem.hot.release(ino)
+    filesystem.files.flush()
+    filesystem.hot.tidy()
+    assert not filesystem.hot.is_hot(ino)
+    filesystem.commit()
+    filesystem.hot.tidy()
+    assert os.listdir(filesystem.volume.hot_path) == []
+    assert content(filesystem, b"f") == sealed(filesystem, ino) == b"short"
+    assert format_of(filesystem) == PLAIN_FORMAT
+
+
+def test_a_large_clean_file_is_kept_for_the_next_open(filesystem: Filesystem) -> None:
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, noise(2 << 20), 0)
+    filesystem.hot.release(ino)
+    filesystem.files.flush()
+    filesystem.hot.tidy()
+    assert filesystem.hot.open(ino) == fd
+
+
+def test_the_format_is_raised_while_one_lives_and_lowered_by_sealing_all(filesystem: Filesystem) -> None:
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, b"x" * PAGE, 0)
+    assert format_of(filesystem) == PLAIN_FORMAT  # it promises nothing yet
+    filesystem.files.fsync(ino)
+    assert format_of(filesystem) == FORMAT
+    filesystem.hot.release(ino)
+    path = filesystem.volume.path
+    filesystem.close(seal=True)
+    again = Filesystem.open(path, config(native=False))
+    assert format_of(again) == PLAIN_FORMAT
+    assert content(again, b"f") == b"x" * PAGE
+    again.close()
+
+
+def test_a_file_whose_rest_is_cut_off_seals_what_is_left(filesystem: Filesystem) -> None:
+    data = noise(4 * BLOCK)
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, data, 0)
+    filesystem.files.flush(ino)
+    for size in (2 * BLOCK + PAGE, BLOCK + 100, 3 * BLOCK, 0):
+        filesystem.files.truncate(ino, size, may_block=True)
+        data = data[:size].ljust(size, b"\0")
+        assert content(filesystem, b"f") == data
+        filesystem.files.flush(ino)
+        assert sealed(filesystem, ino) == data
+        assert findings(filesystem) == []
+
+
+def test_holes_are_made_found_and_sealed(filesystem: Filesystem) -> None:
+    data = bytearray(noise(4 * BLOCK))
+    ino = create(filesystem, b"f")
+    os.pwrite(hot(filesystem, ino), data, 0)
+    filesystem.files.flush(ino)
+    filesystem.files.zero(ino, BLOCK, BLOCK + PAGE, keeps_size=True)
+    data[BLOCK : 2 * BLOCK + PAGE] = bytes(BLOCK + PAGE)
+    assert filesystem.files.next_hole(ino, 0) == BLOCK
+    assert filesystem.files.next_data(ino, BLOCK) == 2 * BLOCK + PAGE
+    assert filesystem.namespace.getattr(ino).allocated_bytes == 4 * BLOCK - BLOCK - PAGE
+    filesystem.files.zero(ino, 5 * BLOCK, PAGE, keeps_size=False)
+    data += bytes(BLOCK + PAGE)
+    filesystem.files.allocate(ino, 0, 6 * BLOCK, keeps_size=True)
+    filesystem.files.flush(ino)
+    assert content(filesystem, b"f") == sealed(filesystem, ino) == data
+    assert filesystem.files.next_data(ino, 7 * BLOCK) is None
+    with pytest.raises(FsError):
+        filesystem.files.zero(ino, 0, 0, keeps_size=True)
+
+
+def test_zeros_become_holes_and_are_clean_then(filesystem: Filesystem) -> None:
+    """Breaks if blocks of NUL bytes are dirty for ever."""
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, bytes(8 * BLOCK) + noise(PAGE) + bytes(BLOCK - PAGE), 0)
+    filesystem.files.flush(ino)
+    assert os.lseek(fd, 0, os.SEEK_DATA) == 8 * BLOCK
+    assert filesystem.files.next_hole(ino, 8 * BLOCK) == 8 * BLOCK + PAGE
+    assert content(filesystem, b"f") == sealed(filesystem, ino)
+
+
+def test_what_is_stored_already_is_shared_and_not_stored_twice(filesystem: Filesystem) -> None:
+    data = noise(16 * BLOCK)
+    first, second = create(filesystem, b"a"), create(filesystem, b"b")
+    os.pwrite(hot(filesystem, first), data, 0)
+    filesystem.files.flush(first)
+    before = segment_bytes(filesystem)
+    os.pwrite(hot(filesystem, second), data, 0)
+    filesystem.files.flush(second)
+    assert segment_bytes(filesystem) == before
+    assert sealed(filesystem, second) == data
+    filesystem.hot.release(second)
+    state = filesystem._table.peek(second)
+    assert state is not None
+    assert state.hot is not None
+    assert changed_blocks(filesystem._stores, second, state.hot.file.fd, len(data)) == []
+
+
+def test_stores_into_a_mapping_are_told_and_sealed(filesystem: Filesystem) -> None:
+    """Breaks if a store that came after a flush, into a page that was mapped before, is not seen by anybody."""
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, bytes(4 * PAGE), 0)
+    with mmap.mmap(fd, 4 * PAGE) as mapped:
+        for number in range(1, 6):
+            mapped[PAGE + number] = number
+            filesystem.files.fsync(ino)
+            mapped[2 * PAGE + number] = number
+            filesystem.files.flush()
+            assert sealed(filesystem, ino) == bytes(mapped)
+
+
+def test_a_mapping_keeps_the_hot_file_after_the_last_release(filesystem: Filesystem) -> None:
+    """The kernel sends RELEASE when a mapped file is closed, and stores go on: breaks if these go nowhere."""
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, noise(4 * PAGE), 0)
+    other = os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
+    mapped = mmap.mmap(other, 4 * PAGE)
+    os.close(other)
+    filesystem.hot.release(ino)
+    for number in range(3):
+        filesystem.files.flush()
+        filesystem.hot.tidy()
+        assert filesystem.hot.is_hot(ino)
+        mapped[PAGE + number] = number
+        assert content(filesystem, b"f") == bytes(mapped)
+        filesystem.hot.give_up_all()
+        assert sealed(filesystem, ino) == bytes(mapped)
+        mapped[2 * PAGE + number] = number
+    found = bytes(mapped)
+    mapped.close()
+    filesystem.hot.give_up_all()
+    assert not filesystem.hot.is_hot(ino)
+    assert content(filesystem, b"f") == found
+
+
+def test_the_syncer_is_told_of_what_the_kernel_wrote(filesystem: Filesystem) -> None:
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    filesystem.files.flush(ino)
+    filesystem.commit()
+    with filesystem.tree.committed() as view:
+        cursor = view.cursor
+    os.pwrite(fd, noise(PAGE), 0)
+    filesystem.sync()
+    with filesystem.tree.committed() as view:
+        told = view.changes(cursor)
+        assert told is not None
+        assert told[0] == [ino]
+        row = view.inode(ino)
+        assert row is not None
+        assert row.size_bytes == PAGE
+
+
+def test_times_that_a_program_sets_stay(filesystem: Filesystem) -> None:
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, noise(PAGE), 0)
+    filesystem.namespace.setattr(ino, AttributeChanges(mtime_ns=10**18))
+    assert filesystem.namespace.getattr(ino).mtime_ns == 10**18
+    filesystem.files.flush(ino)
+    filesystem.hot.release(ino)
+    filesystem.files.flush()
+    assert sealed(filesystem, ino) == noise(PAGE)
+    filesystem.hot.give_up_all()
+    assert not filesystem.hot.is_hot(ino)
+    assert filesystem.namespace.getattr(ino).mtime_ns == 10**18
+
+
+def test_clones_snapshots_and_copies_of_a_hot_file_are_its_content(filesystem: Filesystem) -> None:
+    data = noise(4 * BLOCK + 10)
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, data, 0)
+    clone = filesystem.clone(ino, ROOT_INO, b"clone")
+    filesystem.snapshots.create(ROOT_INO, b"s")
+    os.pwrite(fd, b"later", 0)
+    assert sealed(filesystem, clone) == data
+    filesystem.commit()
+    with filesystem.tree.committed() as view:
+        (top,) = [child for _, child in view.entries(SNAPSHOTS_INO)]
+        copies = dict(view.copies(top))
+    assert sealed(filesystem, copies[ino]) == data
+    assert content(filesystem, b"f") == b"later" + data[5:]
+    assert findings(filesystem) == []
+
+
+def test_a_copy_between_hot_files_is_shared(filesystem: Filesystem) -> None:
+    data = noise(4 * BLOCK + 100)
+    source, destination = create(filesystem, b"a"), create(filesystem, b"b")
+    os.pwrite(hot(filesystem, source), data, 0)
+    hot(filesystem, destination)
+    assert filesystem.copy_range(source, 0, destination, 0, 1 << 30) == len(data)
+    assert content(filesystem, b"b") == data
+    assert filesystem.copy_range(source, 10, destination, 0, 100) == 100
+    assert content(filesystem, b"b") == data[10:110] + data[100:]
+    cold = create(filesystem, b"c")
+    assert filesystem.copy_range(source, 0, cold, 0, PAGE) == PAGE
+    filesystem.files.flush()
+    assert sealed(filesystem, cold) == data[:PAGE]
+
+
+def test_an_unlinked_file_goes_with_its_hot_file(filesystem: Filesystem) -> None:
+    ino = create(filesystem, b"f")
+    os.pwrite(hot(filesystem, ino), noise(PAGE), 0)
+    filesystem.files.fsync(ino)
+    filesystem.namespace.unlink(ROOT_INO, b"f")
+    filesystem.hot.release(ino)
+    filesystem.commit()
+    filesystem.hot.tidy()
+    assert os.listdir(filesystem.volume.hot_path) == []
+    assert format_of(filesystem) == PLAIN_FORMAT
+
+
+def test_a_killed_mount_leaves_what_was_synced(filesystem: Filesystem) -> None:
+    data = noise(2 * BLOCK)
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, data, 0)
+    filesystem.files.fsync(ino)
+    os.pwrite(fd, b"more", len(data))
+    again = Filesystem.open(killed(filesystem), config())
+    assert content(again, b"f") == data + b"more"
+    again.files.flush()
+    assert sealed(again, find(again, b"f")) == data + b"more"
+    assert findings(again) == []
+    again.close()

@@ -1,0 +1,108 @@
+"""Writers through write, O_DIRECT and mmap, of noise, of zeros and of what is stored already, while all is sealed."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from blockfs.engine.filesystem import Filesystem
+from blockfs.tree.schema import ROOT_INO
+from tests import effort
+from tests.unit.blockfs.engine.hot.hosts import BLOCK, PAGE, content, create, hot, sealed
+from tests.unit.blockfs.engine.volumes import findings
+
+BLOCKS = 64
+SIZE = BLOCKS * BLOCK
+_PAGES = SIZE // PAGE
+
+
+class Writer:
+    """Writes pages into its own part of a file: `which` of `of` pages. What each holds is known."""
+
+    def __init__(self, fd: int, which: int, of: int) -> None:
+        self.fd = fd
+        self.pages: dict[int, bytes] = {}
+        self.written = 0
+        self._random = random.Random(which)
+        self._mine = range(which, _PAGES, of)
+        self._direct = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_DIRECT)
+        self._map = mmap.mmap(fd, SIZE)
+        self._buffer = mmap.mmap(-1, PAGE)
+
+    def _page(self) -> bytes:
+        match self._random.randrange(4):
+            case 0:
+                return bytes(PAGE)
+            case 1:
+                return bytes([self._random.randrange(1, 4)]) * PAGE
+            case _:
+                return self._random.randbytes(16) * (PAGE // 16)
+
+    def write(self) -> None:
+        page, data = self._random.choice(self._mine), self._page()
+        self.pages[page] = data
+        match self._random.randrange(3):
+            case 0:
+                os.pwrite(self.fd, data, page * PAGE)
+            case 1:
+                self._buffer[:] = data
+                os.pwritev(self._direct, [self._buffer], page * PAGE)
+            case _:
+                self._map[page * PAGE : (page + 1) * PAGE] = data
+        self.written += 1
+
+    def write_some(self, pages: int) -> None:
+        for _ in range(pages):
+            self.write()
+
+    def close(self) -> None:
+        self._map.close()
+        os.close(self._direct)
+
+
+@pytest.fixture
+def writers(filesystem: Filesystem) -> Iterator[list[Writer]]:
+    fd = hot(filesystem, create(filesystem, b"f"))
+    os.ftruncate(fd, SIZE)
+    made = [Writer(fd, which, 3) for which in range(3)]
+    yield made
+    for writer in made:
+        writer.close()
+
+
+def expected(writers: list[Writer]) -> bytes:
+    found = bytearray(SIZE)
+    for writer in writers:
+        for page, data in writer.pages.items():
+            found[page * PAGE : (page + 1) * PAGE] = data
+    return bytes(found)
+
+
+def test_no_byte_is_wrong_however_it_is_written_and_whenever_it_is_sealed(
+    filesystem: Filesystem, writers: list[Writer]
+) -> None:
+    """Each page's writer is one thread, so what a page must hold is known whenever its writer rests."""
+    ino = filesystem.tree.lookup(ROOT_INO, b"f")
+    assert ino is not None
+    pages = effort.count("pages sealed while they are written")
+    chance = random.Random(1)
+    while sum(writer.written for writer in writers) < pages:
+        quota = chance.randrange(1, 500)
+        threads = [threading.Thread(target=writer.write_some, args=[quota]) for writer in writers]
+        for thread in threads:
+            thread.start()
+        filesystem.files.flush(ino)  # beside them: whatever it takes is whole pages of some moment
+        found = sealed(filesystem, ino)
+        assert len(found) == SIZE
+        for thread in threads:
+            thread.join()
+        filesystem.files.flush(ino)
+        data = expected(writers)
+        assert sealed(filesystem, ino) == data
+        assert content(filesystem, b"f") == data
+    assert findings(filesystem) == []
