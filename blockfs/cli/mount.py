@@ -39,6 +39,13 @@ from blockfs.runtime.volumes import is_volume
     help="What talks to the kernel: our own code, or libfuse by pyfuse3. auto: ours, unless the kernel is too old.",
     envvar="BLOCKSYNC_FRONTEND",
 )
+@click.option(
+    "--native/--no-native",
+    "native",
+    default=None,
+    help="Let the kernel read and write files of the host itself, where it can: XFS or btrfs, root, no compression.",
+    envvar="BLOCKSYNC_NATIVE",
+)
 @click.option("-o", "options", default="", metavar="OPTIONS", help="Options as in fstab: ro,noexec,nodev,allow_other …")
 @json_option
 @click.pass_context
@@ -52,6 +59,7 @@ def command(
     allow_other: bool,
     log_level: str,
     frontend: str | None,
+    native: bool | None,
     options: str,
     as_json: bool,
 ) -> None:
@@ -67,6 +75,7 @@ def command(
         allow_other=asked.allow_other or allow_other,
         debug=asked.debug or bool((context.obj or {}).get("debug")),
         frontend=asked.frontend if frontend is None else Choice(frontend),
+        native=asked.native if native is None else native,
     )
     chosen = mount_options(volume, mountpoint, asked, log_level=logging.getLevelNamesMapping()[log_level.upper()])
     # Taken out of the environment: fusermount3 and others that we start have nothing to tell.
@@ -110,4 +119,5 @@ def mount_options(
         kernel_flags=asked.kernel,
         log_level=logging.DEBUG if asked.debug else log_level,
         frontend=asked.frontend,
+        native=asked.native,
     )

@@ -20,6 +20,8 @@ OURS: Final = {
     "allow_dev": "devices can be opened; root's to ask for",
     "debug": "log everything",
     "default_permissions": "the kernel checks permissions; it always does",
+    "native": "the kernel reads and writes files of the host itself, where it can; as `--native`",
+    "no-native": "all goes through the mount process; the default",
     **{f"frontend={choice}": "what talks to the kernel; as `--frontend`" for choice in Choice},
 }
 """Options with a meaning of our own, each with what it does."""
@@ -38,6 +40,9 @@ KERNEL: Final = {
 }
 """Options that the kernel enforces, each with its opposite: of the two, the last one counts. Without any of them a
 mount is nosuid and nodev, exec and async."""
+
+_EITHER: Final = {"ro": "rw", "rw": "ro", "native": "no-native", "no-native": "native"}
+"""Options of ours with their opposites: of the two, the last one counts."""
 
 _FRONTEND: Final = "frontend="
 _MEANT: Final = {"allow_suid": "suid", "allow_dev": "dev"}
@@ -68,6 +73,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         frontend: What talks to the kernel.
+        native: The kernel shall read and write files of the host itself.
         kernel: Members of `KERNEL`.
     """
 
@@ -75,6 +81,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     allow_other: bool = False
     debug: bool = False
     frontend: Choice = Choice.AUTO
+    native: bool = False
     kernel: frozenset[str] = frozenset()
 
 
@@ -94,8 +101,8 @@ def parse(text: str, *, sloppy: bool = False) -> Options:
         if option in KERNEL:
             chosen.discard(KERNEL[option])
             chosen.add(option)
-        elif option in ("ro", "rw"):
-            chosen -= {"ro", "rw"}
+        elif option in _EITHER:
+            chosen.discard(_EITHER[option])
             chosen.add(option)
         elif option in OURS:
             if option.startswith(_FRONTEND):
@@ -108,5 +115,6 @@ def parse(text: str, *, sloppy: bool = False) -> Options:
         allow_other="allow_other" in chosen,
         debug="debug" in chosen,
         frontend=Choice(next((each.removeprefix(_FRONTEND) for each in chosen if each.startswith(_FRONTEND)), "auto")),
+        native="native" in chosen,
         kernel=frozenset(chosen & KERNEL.keys()),
     )

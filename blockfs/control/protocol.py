@@ -309,7 +309,8 @@ class StatsReply(_Message, frozen=True, kw_only=True):
         gc_removed_blocks: What they removed.
         gc_freed_bytes: What the host got back from them.
         frontend: What talks to the kernel: "kernel", "pyfuse3", or "" if it is older than this key.
-        mode: Where writes go: "writeback": through the mount process, into staging. "" as before.
+        mode: Where writes go: "writeback": through the mount process, into staging; "native": from the kernel to files
+            of the host. "" as before.
         mode_reason: Why there: a sentence without its full stop.
     """
 

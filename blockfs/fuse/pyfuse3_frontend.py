@@ -42,9 +42,11 @@ class Pyfuse3Frontend:
 
     Attributes:
         is_unmounted: The kernel has let go of it: nobody waits for an answer any more.
+        why_not_native: Why the kernel reads and writes no files of the host itself.
     """
 
     name: Final = "pyfuse3"
+    why_not_native: Final = "the front-end pyfuse3 can't have the kernel read and write files itself"
 
     def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
         self._filesystem = filesystem

@@ -26,10 +26,15 @@ class Frontend(Kernel, Protocol):
 
     Attributes:
         is_unmounted: The kernel has let go of it: nobody waits for an answer any more.
+        why_not_native: Why the kernel reads and writes no files of the host itself; None: it does. Known once mounted.
     """
 
     @property
     def is_unmounted(self) -> bool:
+        """See the class."""
+
+    @property
+    def why_not_native(self) -> str | None:
         """See the class."""
 
     def mount(self, volume: bytes, mountpoint: bytes, *, flags: frozenset[str]) -> None:

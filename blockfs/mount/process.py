@@ -32,7 +32,7 @@ from blockfs.errors import KernelTooOldError, LockedError, MountError
 from blockfs.exitcodes import ExitCode
 from blockfs.fuse.forgetting import Forgetter
 from blockfs.fuse.writeback import take_pages_below
-from blockfs.mount import frontends, mountpoints
+from blockfs.mount import frontends, mountpoints, native
 from blockfs.mount.choice import Choice
 from blockfs.mount.connection_limits import ConnectionLimits
 from blockfs.mount.frontends import Frontend, Load
@@ -66,6 +66,7 @@ class MountOptions(msgspec.Struct, frozen=True, kw_only=True):
         kernel_flags: Further options that the kernel enforces, such as "noexec".
         log_level: The least that is logged, `logging.DEBUG` to `logging.ERROR`.
         frontend: What serves it.
+        native: The kernel shall read and write files of the host itself, where it can.
     """
 
     volume: bytes
@@ -75,6 +76,7 @@ class MountOptions(msgspec.Struct, frozen=True, kw_only=True):
     kernel_flags: frozenset[str] = frozenset()
     log_level: int = logging.INFO
     frontend: Choice = Choice.AUTO
+    native: bool = False
 
     @property
     def fuse_flags(self) -> frozenset[str]:
@@ -92,7 +94,7 @@ def serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[],
     """
     load = frontends.loaded(options.frontend)
     sys.setswitchinterval(_GIL_INTERVAL_S)
-    # Who has a file of the host open is found by a lease on it, for a moment; who opens it then has us told so.
+    # To learn who has a hot file open the engine takes a lease on it, for a moment; who opens it then has us told so.
     signal.signal(signal.SIGIO, signal.SIG_IGN)
     filesystem = _opened(options)
     # Until everything is committed: when the kernel has unmounted, a service manager or a system that shuts down sends
@@ -141,6 +143,9 @@ def _serve_mounted(
     mountpoints.take(options.mountpoint)
     counters = Counters()
     frontend = _mounted(options, load, filesystem, counters)
+    why_not = native.why_not(options.frontend, asked=options.native) or frontend.why_not_native
+    if options.native and why_not is not None:
+        log.warning("mount.not_native", reason=why_not)
     limits = ConnectionLimits(options.mountpoint)
 
     def cut_off() -> None:
@@ -163,6 +168,7 @@ def _serve_mounted(
         limits.read_ahead()
         end = _Ending(options.mountpoint, filesystem, frontend, lambda: manager.stopping(f"committing {place}"))
         handler = MountHandler(filesystem, frontend, options.mountpoint, end.unmount, counters)
+        handler.why_not_native = why_not
         server = filesystem.ballast.spend(lambda: ControlServer(options.volume, handler))
         parts.callback(server.stop)
         if not options.read_only:
@@ -192,7 +198,8 @@ def _opened(options: MountOptions) -> Filesystem:
     Raises:
         LockedError: Mounted, or somebody else holds it for longer than `ENDING_TIMEOUT_S`.
     """
-    config = EngineConfig(read_only=options.read_only)
+    is_native = native.why_not(options.frontend, asked=options.native) is None
+    config = EngineConfig(read_only=options.read_only, native=is_native)
     try:
         return Filesystem.open(options.volume, config)
     except LockedError as error:

@@ -29,6 +29,7 @@ def main() -> None:
         volume=volume,
         mountpoint=mountpoint,
         frontend=Choice.KERNEL,
+        native=True,
         allow_other=b"allow_other" in flags,
     )
     run_daemon(options, ServiceManager(None))

@@ -1,6 +1,6 @@
 """What the kernel does with files that it reads and writes itself, on hosts with reflinks.
 
-The files are those of `tests.kit.hot_directory`: nothing here is about blocks.
+The files are those of `tests.kit.hot_directory`, where nothing is about blocks, and those of the engine.
 """
 
 from __future__ import annotations
@@ -29,12 +29,14 @@ from tests.system.posix import ALICE, run_as
 CAPABILITY = struct.pack("<IIIII", 0x0200_0000, 1 << 10, 0, 0, 0)  # VFS_CAP_REVISION_2: CAP_NET_BIND_SERVICE
 LARGE = 6 << 20  # is worth it also for who only reads
 PAGE = 4096
+OWNERS = ("directory", "engine")
 
 
-@pytest.fixture(scope="module", params=sorted(REFLINKS))
+@pytest.fixture(scope="module", params=[(kind, owner) for kind in sorted(REFLINKS) for owner in OWNERS], ids="-".join)
 def native(request: pytest.FixtureRequest, fuse: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
     """A native mount that lets all users in. In its folder `cold` are files that were not opened yet."""
-    with reflinking(tmp_path_factory.mktemp(request.param), request.param) as host:
+    kind, owner = request.param
+    with reflinking(tmp_path_factory.mktemp(kind), kind) as host:
         home = host / "home"
         home.mkdir()
         machines = Machines(home)
@@ -44,13 +46,18 @@ def native(request: pytest.FixtureRequest, fuse: None, tmp_path_factory: pytest.
             (path / "cold" / "small").write_bytes(b"before")
             (path / "cold" / "large").write_bytes(b"x" * LARGE)
             machines.run("umount", path)
-            command = [sys.executable, "-m", "tests.system.hot_mount", home / "volume-m", path, "allow_other"]
-            subprocess.run(command, check=True, cwd=PROJECT)
+            if owner == "engine":
+                machines.remount("m", "--native", "--allow-other")
+            else:
+                command = [sys.executable, "-m", "tests.system.hot_mount", home / "volume-m", path, "allow_other"]
+                subprocess.run(command, check=True, cwd=PROJECT)
+            assert json.loads(machines.run("stats", path, "--json").stdout)["mode"] == "native"
             process = os.pidfd_open(machines.mount_pid("m"))
             yield Mounted(machines, "m", home / "volume-m", path)
             machines.run("umount", path)
             select.select([process], [], [])  # the host is busy while it commits
             os.close(process)
+            machines.run("fsck", home / "volume-m")
         finally:
             machines.close()
 
@@ -62,9 +69,16 @@ def here(native: Mounted, request: pytest.FixtureRequest) -> Path:
     return path
 
 
-def on_host(native: Mounted, path: Path) -> Path:
+def on_host(native: Mounted, path: Path) -> Path | None:
     """The file that the kernel reads and writes."""
-    return native.volume / "hot-files" / str(path.stat().st_ino)
+    ino = path.stat().st_ino
+    return next(iter([*native.volume.glob(f"hot/{ino}.*"), *native.volume.glob(f"hot-files/{ino}")]), None)
+
+
+def host_bytes(native: Mounted, path: Path) -> bytes:
+    found = on_host(native, path)
+    assert found is not None
+    return found.read_bytes()
 
 
 def requests(native: Mounted) -> dict[str, int]:
@@ -91,7 +105,7 @@ def test_contents_never_come_to_us(native: Mounted, here: Path) -> None:
     wanted = bytearray(b"a" * LARGE + b"end")
     wanted[5:7], wanted[9:11], wanted[PAGE : 2 * PAGE] = b"mm", b"pp", b"d" * PAGE
     assert path.read_bytes() == wanted
-    assert on_host(native, path).read_bytes() == wanted
+    assert host_bytes(native, path) == wanted
     assert requests(native) == before
 
 
@@ -154,10 +168,10 @@ def test_a_small_file_that_is_being_read_is_written_through_us_and_all_see_it(na
             stores[0:1] = b"B"
         assert os.pread(reader.fileno(), 9, 0) == b"BeAFre"
         assert requests(native)["write"] > before["write"]
-        assert not on_host(native, path).exists()
+        assert on_host(native, path) is None
     with path.open("r+b") as file:  # everybody is gone: from now on natively
         assert file.read() == b"BeAFre"
-        assert on_host(native, path).read_bytes() == b"BeAFre"
+        assert host_bytes(native, path) == b"BeAFre"
 
 
 def test_many_that_open_a_file_at_once_share_it(native: Mounted) -> None:
@@ -196,7 +210,7 @@ def test_a_file_without_a_name_gets_one(native: Mounted, here: Path) -> None:
     os.link(f"/proc/self/fd/{descriptor}", here / "file", src_dir_fd=descriptor)  # linkat(2) with AT_SYMLINK_FOLLOW
     os.close(descriptor)
     assert (here / "file").read_bytes() == b"content"
-    assert on_host(native, here / "file").read_bytes() == b"content"
+    assert host_bytes(native, here / "file") == b"content"
 
 
 def test_an_open_that_truncates_cuts_for_all(here: Path) -> None:

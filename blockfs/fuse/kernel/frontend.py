@@ -38,17 +38,19 @@ class KernelFrontend:
     Args:
         filesystem: What is mounted.
         counters: Of the mount.
-        hot: Has files of the host for the kernel to read and write: the mount is native where the kernel can do that.
+        hot: Has files of the host for the kernel to read and write, if not the filesystem.
 
     Attributes:
         is_unmounted: The kernel has let go of it: nobody waits for an answer any more.
-        why_not_native: Set by `mount`: why it is not, where `hot` was given.
+        why_not_native: Why the kernel reads and writes no files of the host itself; None: it does. Known once mounted.
     """
 
     name: Final = "kernel"
 
     def __init__(self, filesystem: Filesystem, counters: Counters, hot: HotFiles | None = None) -> None:
         self._filesystem = filesystem
+        if hot is None and filesystem.hot.why_not is None:
+            hot = filesystem.hot
         self._hot = hot
         self._native: NativeFiles | None = None
         self._calls = Calls(filesystem, counters)
@@ -62,7 +64,7 @@ class KernelFrontend:
         self._mountpoint = b""
         self._is_terminated = False
         self.is_unmounted = False
-        self.why_not_native: str | None = None
+        self.why_not_native = None if hot is not None else filesystem.hot.why_not
 
     def mount(self, volume: bytes, mountpoint: bytes, *, flags: frozenset[str]) -> None:
         """Mount. Requests wait until `serve` runs.

@@ -13,8 +13,8 @@ from blockfs.service.conversation import Conversation
 from blockfs.service.figures import figures_of
 from blockfs.service.maintenance import stored_bytes
 
-_MODE: Final = "writeback"
-_MODE_REASON: Final = "writes go through the mount process into staging, which is all that this release can do"
+_NATIVE: Final = "the kernel reads and writes files of the host itself, as --native asks for"
+_WRITEBACK: Final = "writes go through the mount process into staging: "
 
 
 def status(session: Conversation, _request: Status) -> Reply:
@@ -63,8 +63,8 @@ def stats(session: Conversation, _request: Stats) -> Reply:
         gc_removed_blocks=counters.gc_removed_blocks,
         gc_freed_bytes=counters.gc_freed_bytes,
         frontend=session.mount.kernel.name,
-        mode=_MODE,
-        mode_reason=_MODE_REASON,
+        mode="native" if session.mount.why_not_native is None else "writeback",
+        mode_reason=_NATIVE if session.mount.why_not_native is None else _WRITEBACK + session.mount.why_not_native,
     )
 
 

@@ -48,3 +48,9 @@ def test_the_last_front_end_counts() -> None:
     assert parse("frontend=pyfuse3,ro,frontend=kernel").frontend == "kernel"
     with pytest.raises(UsageError, match="frontend=fuse2"):
         parse("frontend=fuse2")
+
+
+def test_the_last_word_on_native_counts() -> None:
+    assert not parse("rw").native
+    assert parse("no-native,native").native
+    assert not parse("native,ro,no-native").native

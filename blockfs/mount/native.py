@@ -1,0 +1,36 @@
+"""Whether a mount can be native, as far as this process is concerned. What volume and kernel say comes later."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from blockfs.mount.choice import Choice
+
+_STATUS: Final = "/proc/self/status"
+_FIRST_NAMESPACE: Final = 0xEFFF_FFFD  # PROC_USER_INIT_INO, linux/proc_ns.h
+_SYS_ADMIN: Final = 21  # CAP_SYS_ADMIN, linux/capability.h
+
+
+def why_not(frontend: Choice, *, asked: bool, status: str = _STATUS) -> str | None:
+    """Why it can't be, or shall not; None: nothing of this speaks against it.
+
+    Args:
+        frontend: What was chosen.
+        asked: Whether somebody wants it.
+        status: Where the kernel tells the capabilities of this process.
+    """
+    if not asked:
+        return "--native was not asked for"
+    if frontend is Choice.PYFUSE3:
+        return "the front-end pyfuse3 can't have the kernel read and write files itself"
+    if not _may(status):
+        return "only root may have the kernel read and write files itself (CAP_SYS_ADMIN, outside of containers)"
+    return None
+
+
+def _may(status: str) -> bool:
+    """Whether this process has CAP_SYS_ADMIN outside of containers: registering files asks for that one."""
+    with open(status, encoding="ascii", errors="replace") as lines:
+        effective = next((int(line.split()[1], 16) for line in lines if line.startswith("CapEff:")), 0)
+    return bool(effective >> _SYS_ADMIN & 1) and os.stat("/proc/self/ns/user").st_ino == _FIRST_NAMESPACE

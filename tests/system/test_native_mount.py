@@ -1,0 +1,223 @@
+"""Native mounts: when a mount is one, what it leaves to others, and what outlives its death."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import random
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Mounted, mounted_below
+from tests.kit.hostfs import REFLINKS, reflinking
+from tests.system.machines import Machines
+from tests.system.namespaces import passed
+
+PAGE = 4096
+MIB = 1 << 20
+
+WRITER = """
+import mmap, os, sys
+path, seed = sys.argv[1], int(sys.argv[2])
+file = os.open(path, os.O_RDWR)
+mapped = mmap.mmap(file, 0)
+number = 0
+while True:
+    number += 1
+    page = (number * 7919 + seed) % (len(mapped) // 4096)
+    content = b"%016d" % number * 256
+    if number % 2:
+        os.pwrite(file, content, page * 4096)
+        os.fsync(file)
+    else:
+        mapped[page * 4096 : (page + 1) * 4096] = content
+        mapped.flush(page * 4096, 4096)
+        os.fsync(file)
+    print(page, number, flush=True)
+"""
+"""Says which page has which content, once that is durable."""
+
+
+@pytest.fixture(params=sorted(REFLINKS))
+def machines(request: pytest.FixtureRequest, fuse: None, tmp_path: Path) -> Iterator[Machines]:
+    """A folder on a host with reflinks."""
+    with reflinking(tmp_path, request.param) as host:
+        home = host / "home"
+        home.mkdir()
+        made = Machines(home)
+        try:
+            yield made
+        finally:
+            processes = [os.pidfd_open(made.mount_pid(name)) for name, path in made.mounts.items() if path.is_mount()]
+            made.close()
+            for process in processes:
+                select.select([process], [], [])  # the host is busy while it commits
+                os.close(process)
+
+
+@pytest.fixture
+def native(machines: Machines) -> Mounted:
+    """A native mount."""
+    machines.run("init", machines.home / "volume-m")
+    machines.folder("m")
+    path = machines.remount("m", "--native")
+    return Mounted(machines, "m", machines.home / "volume-m", path)
+
+
+def mode(mount: Mounted) -> tuple[str, str]:
+    told = json.loads(mount.run("stats", mount.path, "--json").stdout)
+    return told["mode"], told["mode_reason"]
+
+
+def remount(mount: Mounted, *options: str) -> None:
+    mount.machines.run("umount", mount.path)
+    mount.machines.remount(mount.name, *options)
+
+
+def test_stats_say_which_mode_it_is_and_why(native: Mounted) -> None:
+    assert mode(native) == ("native", "the kernel reads and writes files of the host itself, as --native asks for")
+    for options, reason in {
+        (): "--native was not asked for",
+        ("-o", "native,no-native"): "--native was not asked for",
+        ("--native", "--frontend", "pyfuse3"): "pyfuse3",
+        ("--native", "--read-only"): "read-only",
+    }.items():
+        remount(native, *options)
+        found, told = mode(native)
+        assert found == "writeback"
+        assert reason in told
+    remount(native, "-o", "no-native,native")
+    assert mode(native)[0] == "native"
+
+
+def test_compressed_blocks_cant_be_shared_and_stats_say_so(machines: Machines) -> None:
+    machines.run("init", machines.home / "volume-m", "--compression", "zstd")
+    machines.folder("m")
+    path = machines.remount("m", "--native")
+    found, told = mode(Mounted(machines, "m", machines.home / "volume-m", path))
+    assert found == "writeback"
+    assert "compressed" in told
+
+
+def test_a_host_without_reflinks_is_told(fuse: None, tmp_path: Path) -> None:
+    for mount in mounted_below(tmp_path, "--native"):
+        found, told = mode(mount)
+        assert found == "writeback"
+        assert "reflinks" in told
+
+
+def test_an_ordinary_user_is_told_that_it_takes_root() -> None:
+    shown = passed("""
+        chown 65534:65534 /mnt/m
+        as_nobody blocksync init /mnt/v
+        as_nobody blocksync mount /mnt/v /mnt/m --native
+        as_nobody sh -c 'echo mine >/mnt/m/file; cat /mnt/m/file'
+        as_nobody blocksync stats /mnt/m --json
+        as_nobody blocksync umount /mnt/m
+    """)
+    assert shown.startswith("mine\n")
+    assert '"mode":"writeback"' in shown
+    assert "only root may" in shown
+
+
+def test_contents_are_the_same_in_every_mode(native: Mounted) -> None:
+    """Breaks when what a native mount left is missing on one that is not, or the other way round."""
+    chosen = random.Random(15)
+    path, wanted = native.path / "file", bytearray(chosen.randbytes(8 * MIB + 77))
+    path.write_bytes(wanted)
+    ways: list[tuple[str, ...]] = [(), ("--native",), ("--frontend", "pyfuse3"), ("--native",), ("--native",), ()]
+    for options in ways:
+        with path.open("r+b") as file:
+            for _ in range(20):
+                page = chosen.randrange(len(wanted) // PAGE)
+                content = chosen.randbytes(PAGE)
+                wanted[page * PAGE : (page + 1) * PAGE] = content
+                os.pwrite(file.fileno(), content, page * PAGE)
+            with mmap.mmap(file.fileno(), 0) as mapped:
+                at = chosen.randrange(len(wanted))
+                mapped[at] = wanted[at] = 1
+        remount(native, *options)
+        assert path.read_bytes() == wanted
+    native.umount()
+    assert not list(native.volume.glob("hot/*"))  # the last mount was none of these
+    native.run("fsck", native.volume)
+
+
+def test_what_is_stored_into_a_mapping_after_closing_and_sealing_is_kept(native: Mounted) -> None:
+    """Breaks when the file of the host is taken away while a program has it mapped."""
+    path = native.path / "file"
+    path.write_bytes(bytes(2 * PAGE))
+    program = (
+        "import ctypes, mmap, os, sys\n"
+        "libc = ctypes.CDLL(None)\n"
+        "libc.mmap.restype = ctypes.c_void_p\n"
+        "libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *(ctypes.c_int,) * 3, ctypes.c_long]\n"
+        f"file = os.open({os.fspath(path)!r}, os.O_RDWR)\n"
+        f"at = libc.mmap(None, {2 * PAGE}, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, file, 0)\n"
+        "os.close(file)\n"
+        "for number, line in enumerate(sys.stdin):\n"
+        "    ctypes.memmove(at + number, b'!', 1)\n"
+        "    print(ctypes.string_at(at, 4), flush=True)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for number in range(1, 4):
+            process.stdin.write("store\n")
+            assert process.stdout.readline() == f"{(b'!' * number).ljust(4, bytes(1))!r}\n"
+            assert path.read_bytes()[:4] == (b"!" * number).ljust(4, b"\0")
+            native.run("flush", native.path)
+        process.stdin.write("store\n")
+        process.stdout.readline()
+    remount(native, "--native")
+    assert path.read_bytes() == b"!!!!".ljust(2 * PAGE, b"\0")
+
+
+@pytest.mark.parametrize("again", ["--native", "--no-native"])
+def test_what_was_durable_outlives_a_kill_and_writers_go_on_elsewhere(native: Mounted, again: str) -> None:
+    """Programs that have files open, and mapped, write on after the death of the mount: never into the next one."""
+    paths = [native.path / name for name in ("one", "two")]
+    for path in paths:
+        path.write_bytes(bytes(64 * PAGE))
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, path, str(seed)], stdout=subprocess.PIPE, text=True)
+        for seed, path in enumerate(paths)
+    ]
+    durable: list[dict[int, int]] = [{}, {}]
+    try:
+        for writer, pages in zip(writers, durable, strict=True):
+            assert writer.stdout is not None
+            for _ in range(60):
+                page, number = map(int, writer.stdout.readline().split())
+                pages[page] = number
+        assert native.machines.kill_mount("m")
+        subprocess.run(["umount", "-l", native.path], check=True)
+    finally:
+        for writer in writers:
+            writer.send_signal(signal.SIGKILL)
+            writer.wait()
+    for writer, pages in zip(writers, durable, strict=True):
+        assert writer.stdout is not None
+        for line in writer.stdout:
+            if line.endswith("\n"):
+                page, number = map(int, line.split())
+                pages[page] = number
+        writer.stdout.close()
+    native.machines.remount("m", again)
+    for path, pages in zip(paths, durable, strict=True):
+        content = path.read_bytes()
+        for page, number in pages.items():
+            found = content[page * PAGE : (page + 1) * PAGE]
+            assert found == found[:16] * 256, f"{path.name}: page {page} is torn"
+            assert int(found[:16]) >= number, f"{path.name}: page {page}"
+    native.umount()
+    native.run("fsck", native.volume)
