@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 from typing import Final
 
@@ -29,7 +30,8 @@ from blockfs.fuse.kernel.translation import Translation
 from blockfs.fuse.writeback import take_pages, take_pages_of_locked
 from blockfs.service.counters import Counters
 
-_SWEEP_S: Final = 1.0  # of files that a mapping has kept; right after a close it may be the kernel itself
+_SOON_S: Final = 0.005  # right after the last close it is mostly the kernel itself that still has a file
+_SWEEP_S: Final = 1.0  # later it is a mapping
 
 
 class KernelFrontend:
@@ -181,9 +183,21 @@ class KernelFrontend:
 
 async def _sweep(native: NativeFiles) -> None:
     """Give back what is mapped no more, until cancelled."""
+    token, told, pause_s = trio.lowlevel.current_trio_token(), trio.Event(), math.inf
+
+    def tell() -> None:
+        if not told.is_set():
+            with contextlib.suppress(trio.RunFinishedError):
+                token.run_sync_soon(told.set)
+
+    native.tell = tell
     while True:
-        await trio.sleep(_SWEEP_S)
-        native.sweep()
+        with trio.move_on_after(pause_s):
+            await told.wait()
+        if told.is_set():
+            told, pause_s = trio.Event(), _SOON_S
+            await trio.sleep(_SOON_S)
+        pause_s = min(2 * pause_s, _SWEEP_S) if native.sweep() else math.inf
 
 
 def _greeted(volume: bytes, mountpoint: bytes, flags: frozenset[str], *, native: bool) -> tuple[Channel, Agreed]:

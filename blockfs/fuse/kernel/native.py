@@ -86,6 +86,9 @@ class NativeFiles:
         size: Of a regular file, in bytes.
         forget_pages: Has the kernel drop what it keeps of an inode, attributes included. Called in threads only.
         is_used: Whether anybody has a file open by another descriptor than this one, or mapped.
+
+    Attributes:
+        tell: Called, in any thread, when a file without handles is still used: `sweep` soon, and from time to time.
     """
 
     def __init__(
@@ -106,6 +109,7 @@ class NativeFiles:
         self._inos: dict[int, int] = {}
         self._mapped: set[int] = set()
         self._was_refused = False
+        self.tell: Callable[[], None] = _nobody
 
     def opening(self, ino: int, flags: int, *, is_new: bool = False, may_block: bool = False) -> None:
         """Decide which way the handles of an inode go, and count one more. `opened` follows, or `closing`.
@@ -196,11 +200,15 @@ class NativeFiles:
             now.backing_id = None
             self._end(ino, now)
 
-    def sweep(self) -> None:
-        """Give back files whose last mapping has gone. From time to time; never waits."""
+    def sweep(self) -> bool:
+        """Give back files whose last mapping has gone; whether there are more. Never waits."""
         with self._changed:
             for ino in list(self._mapped):
-                self._end(ino, self._open[ino])
+                now = self._open[ino]
+                assert now.descriptor is not None
+                if not self._is_used(now.descriptor):
+                    self._end(ino, now)
+            return bool(self._mapped)
 
     def _end(self, ino: int, now: _Open) -> None:
         """An inode without handles: forget it, unless its file is used."""
@@ -209,6 +217,7 @@ class NativeFiles:
                 # Also right after a close: then it is the kernel itself, for a moment.
                 now.is_decided = True
                 self._mapped.add(ino)
+                self.tell()
             else:
                 if now.descriptor is not None:
                     self._hot.release(ino)
@@ -225,3 +234,7 @@ class NativeFiles:
     def valid_s(self, ino: int) -> int:
         """How long the kernel may trust an inode's attributes: not at all while it, or a mapping, changes them."""
         return 0 if self._hot.is_hot(ino) else CACHE_S
+
+
+def _nobody() -> None:
+    """Nobody sweeps."""

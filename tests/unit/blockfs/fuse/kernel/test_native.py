@@ -184,8 +184,11 @@ def test_a_file_is_given_back_when_its_last_mapping_has_gone(native: NativeFiles
     """Breaks when what a program stores into a mapping after it has closed the file is lost."""
     opened(native, 1)
     hot.mapped.add(100 + INO)
+    told: list[bool] = []
+    native.tell = lambda: told.append(True)
     native.closed(1)
-    native.sweep()
+    assert told
+    assert native.sweep()
     assert (hot.users, hot.ids) == ({INO: 1}, {})
     native.opening(INO, os.O_RDWR)  # it is there: nothing to wait for
     assert native.opened(INO, 2) == (wire.FOPEN_PASSTHROUGH, 2)
@@ -194,9 +197,8 @@ def test_a_file_is_given_back_when_its_last_mapping_has_gone(native: NativeFiles
     native.closed(2)
     hot.mapped.clear()
     assert hot.users == {INO: 1}
-    native.sweep()
+    assert not native.sweep()
     assert hot.users == {INO: 0}
-    native.sweep()
     assert opened(native, 3) == (wire.FOPEN_PASSTHROUGH, 3)
 
 
