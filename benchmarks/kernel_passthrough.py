@@ -217,7 +217,8 @@ class Passthrough:
         asked: Init = decode_init(self.view[BODY:length])
         flags = (FLAGS | DIRECT_IO_ALLOW_MMAP) & asked.flags
         limits = (32, 24, wire.MAX_REQUEST, 1, wire.MAX_PAGES, 0)
-        return wire.INIT_OUT.pack(wire.MAJOR, wire.MINOR, wire.MAX_REQUEST, flags & 0xFFFF_FFFF, *limits, flags >> 32)
+        numbers = (wire.MAX_REQUEST, flags & 0xFFFF_FFFF, *limits, flags >> 32, 0)
+        return wire.INIT_OUT.pack(wire.MAJOR, wire.MINOR, *numbers)
 
 
 def main() -> None:

@@ -12,12 +12,15 @@ from typing import Final
 
 from benchmarks.harness import seconds
 from benchmarks.rows import Row
-from benchmarks.targets.places import HOST, OURS, Place, Places
+from benchmarks.targets.places import HOST, OURS, Place, Places, drop_names, drop_pages
 from benchmarks.targets.sizes import MIB, Sizes
 from benchmarks.targets.streams import pool_of, windows
 
 IMAGE: Final = "image"
 _READ_BYTES: Final = 64 << 10
+
+
+FULL: Final = "full"
 
 
 def run(places: Places, sizes: Sizes) -> list[Row]:
@@ -26,23 +29,36 @@ def run(places: Places, sizes: Sizes) -> list[Row]:
     for place in (ours, host):
         make_image(place.folder / IMAGE, sizes)
         place.settle()
-    found: dict[str, list[float]] = {"cp": [], "host": [], "clone": [], "command": []}
+    make_full(ours, ours.folder / FULL, sizes.image_bytes, sizes)
+    found: dict[str, list[float]] = {"cp": [], "sparse": [], "host": [], "clone": [], "first": []}
     for _ in range(sizes.repetitions):
-        found["host"].append(1000 * copied(host))
-        found["cp"].append(1000 * copied(ours))
+        found["cp"].append(1000 * copied(ours, FULL))
+        found["sparse"].append(1000 * copied(ours, IMAGE))
+        found["host"].append(1000 * copied(host, IMAGE))
         found["clone"].append(1000 * cloned(ours))
-    gib = sizes.image_bytes / (1 << 30)
-    cp = Row(
+        found["first"].append(1000 * first_read(ours, sizes))
+    gib, mib = sizes.image_bytes / (1 << 30), sizes.image_data_bytes >> 20
+    sparse = Row(
         part="copies",
-        work=f"cp of a {gib:g} GiB image",
+        work=f"cp of a sparse {gib:g} GiB image with {mib} MiB of data, which cp 9.1 reads and writes",
         unit="ms",
-        values=found["cp"],
-        limit=50.0,
+        values=found["sparse"],
         beside="cp on the host, ms",
         beside_values=found["host"],
     )
-    clone = Row(part="copies", work=f"clone of a {gib:g} GiB image", unit="ms", values=found["clone"], limit=20.0)
-    rows = [cp, clone, memory(ours, sizes)]
+    rows = [
+        Row(part="copies", work=f"cp of a {gib:g} GiB image", unit="ms", values=found["cp"], limit=50.0),
+        sparse,
+        Row(part="copies", work=f"clone of a {gib:g} GiB image", unit="ms", values=found["clone"], limit=20.0),
+        Row(
+            part="copies",
+            work=f"first open of a scattered {gib:g} GiB image, with its first read",
+            unit="ms",
+            values=found["first"],
+            limit=50.0,
+        ),
+        memory(ours, sizes),
+    ]
     for place in (ours, host):
         place.tidy()
     return rows
@@ -57,10 +73,19 @@ def make_image(path: Path, sizes: Sizes) -> None:
         os.ftruncate(file.fileno(), sizes.image_bytes)
 
 
-def copied(place: Place) -> float:
+def make_full(ours: Place, path: Path, size_bytes: int, sizes: Sizes) -> None:
+    """A file without holes. What is on the disk of it is a little that comes again and again."""
+    with open(path, "wb", buffering=0) as file:
+        file.writelines(windows(pool_of(random.randrange(1 << 62)), min(sizes.image_data_bytes, size_bytes)))
+        os.fsync(file.fileno())
+    ours.seal()
+    _fill(path, size_bytes)
+
+
+def copied(place: Place, name: str) -> float:
     """Seconds of the command, which is `cp` without options."""
     target = place.folder / "copy"
-    elapsed_s = seconds(lambda: subprocess.run(["cp", place.folder / IMAGE, target], check=True))
+    elapsed_s = seconds(lambda: subprocess.run(["cp", place.folder / name, target], check=True))
     target.unlink()
     place.settle()
     return elapsed_s
@@ -74,15 +99,24 @@ def cloned(place: Place) -> float:
     return elapsed_s
 
 
+def first_read(place: Place, sizes: Sizes) -> float:
+    """Seconds until a file is open and a page of it is there, when the kernel knows nothing of it any more."""
+    path = place.folder / IMAGE
+    drop_pages(path)
+    drop_names()
+
+    def work() -> None:
+        with open(path, "rb", buffering=0) as file:
+            os.pread(file.fileno(), 4096, random.randrange(sizes.image_bytes // 4096) * 4096)
+
+    return seconds(work)
+
+
 def memory(ours: Place, sizes: Sizes) -> Row:
     """Anonymous memory of the mount while full images are open that share their blocks, and are read and written in."""
     each = sizes.logical_bytes // sizes.open_files // MIB * MIB
     first = ours.folder / "full-0"
-    with open(first, "wb", buffering=0) as file:
-        file.writelines(windows(pool_of(random.randrange(1 << 62)), min(sizes.image_data_bytes, each)))
-        os.fsync(file.fileno())
-    ours.seal()
-    _fill(first, each)
+    make_full(ours, first, each, sizes)
     with ours.client() as client, ExitStack() as stack:
         for number in range(1, sizes.open_files):
             client.clone(first.name.encode(), f"full-{number}".encode())

@@ -16,7 +16,7 @@ from _thread import RLock  # the class: `threading.RLock` is a function, and can
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from blockfs.errors import EXPECTED, AbandonedError
 from blockfs.runtime.logs import Log
@@ -48,6 +48,11 @@ class Doing:
 
     def __exit__(self, *_: object) -> None:
         _doing.reset(self._token)
+
+
+begin: Final = _doing.set
+end: Final = _doing.reset
+"""Around what is done: as `with doing`, for a `Doing` that is made once. `end` takes what `begin` gave."""
 
 
 class Fatal:

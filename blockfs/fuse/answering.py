@@ -72,16 +72,33 @@ class Answering:
 
         return owned
 
-    def owning(self, row: Request, began_s: float, handle: int | None, *, may_repeat: bool = False) -> Owned:
+    def owning(self, row: Request, began_s: float, handle: int | None) -> Owned:
         """As `owned`, for what is done inside.
 
         Args:
             row: Of the request.
             began_s: When it came, by `time.perf_counter`.
             handle: Of the file whose content is concerned.
-            may_repeat: `WouldBlock` comes out as it is, and nothing is counted yet.
         """
-        return Owned(self, row, began_s, handle, may_repeat=may_repeat)
+        return Owned(self, row, began_s, handle)
+
+    def count(self, kind: str, began_s: float, number: int) -> None:
+        """Count an answer, an errno or 0, to a request that came at `began_s`."""
+        counters = self.counters
+        counters.requests[kind] += 1
+        counters.request_seconds[kind] += time.perf_counter() - began_s
+        if number:
+            counters.errors[number] += 1
+
+    def met(self, error: Exception, handle: int | None, doing: Doing) -> int:
+        """What the kernel is told of an error, which has its owner."""
+        try:
+            if isinstance(error, EXPECTED):
+                return self.calls.failed(error, handle)
+        except Exception as another:  # noqa: BLE001 - what it costs, and its trace in the log, are its owner's business
+            error = another
+        self.fatal.met(error, doing)
+        return errno.EIO
 
     async def patiently(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Make one of the `Calls`: inline if nothing has to be waited for."""
@@ -115,16 +132,13 @@ class Owned:
     Errors come out of it as the front-end's refusals.
     """
 
-    __slots__ = ("_answering", "_began_s", "_doing", "_handle", "_may_repeat", "_row")
+    __slots__ = ("_answering", "_began_s", "_doing", "_handle", "_row")
 
-    def __init__(
-        self, answering: Answering, row: Request, began_s: float, handle: int | None, *, may_repeat: bool
-    ) -> None:
+    def __init__(self, answering: Answering, row: Request, began_s: float, handle: int | None) -> None:
         self._answering = answering
         self._row = row
         self._began_s = began_s
         self._handle = handle
-        self._may_repeat = may_repeat
         self._doing = Doing(row.what, looks=not row.changes)
 
     def __enter__(self) -> None:
@@ -133,28 +147,12 @@ class Owned:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._may_repeat and kind is WouldBlock:
-            self._doing.__exit__()
-            return
-        number = self._number(error) if isinstance(error, Exception) else 0
-        self._doing.__exit__()
-        answering, name = self._answering, self._row.kind
-        counters = answering.counters
-        counters.requests[name] += 1
-        counters.request_seconds[name] += time.perf_counter() - self._began_s
-        if number:
-            counters.errors[number] += 1
-            raise answering.refusal(number) from None
-
-    def _number(self, error: Exception) -> int:
         answering = self._answering
-        try:
-            if isinstance(error, EXPECTED):
-                return answering.calls.failed(error, self._handle)
-        except Exception as another:  # noqa: BLE001 - what it costs, and its trace in the log, are its owner's business
-            error = another
-        answering.fatal.met(error, self._doing)
-        return errno.EIO
+        number = answering.met(error, self._handle, self._doing) if isinstance(error, Exception) else 0
+        self._doing.__exit__()
+        answering.count(self._row.kind, self._began_s, number)
+        if number:
+            raise answering.refusal(number) from None
 
 
 class Limit(Protocol):

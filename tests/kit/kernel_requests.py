@@ -104,10 +104,6 @@ class Wireless:
             return None
         raise EOFError
 
-    def soon(self) -> bool:
-        """See `Channel`."""
-        return False
-
     async def ready(self) -> None:
         """See `Channel`."""
         await self._arrived.wait()

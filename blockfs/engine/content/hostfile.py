@@ -41,13 +41,12 @@ def translated(what: str) -> Iterator[None]:
         raise HostIoError(f"{what}: {said(error)}") from error
 
 
-def write_pages(fd: int, parts: Sequence[bytes | memoryview], offset: int) -> tuple[int, OSError | None]:
-    """Write `parts` one after the other at `offset` of a staging file.
+def write_pages(fd: int, parts: Sequence[bytes | memoryview], offset: int, total: int) -> tuple[int, OSError | None]:
+    """Write `parts`, `total` bytes in all, one after the other at `offset` of a staging file.
 
     Returns:
         Bytes written, and the host's failure if these are not all; then nothing is known of the rest.
     """
-    total = sum(len(part) for part in parts)
     written = 0
     try:
         written = os.pwritev(fd, parts, offset)

@@ -59,7 +59,29 @@ class ContentReader:
 
     def read_into(self, ino: int, offset: int, view: memoryview) -> int:
         """See `Files.read_into`."""
+        length = len(view)
+        block_id = self._only_block(ino, offset, length)
+        if block_id is not None:
+            self._stores.blocks.read_into(((block_id, offset % self._stores.block_size, length),), view)
+            return length
         return self._fill(self._found(ino, offset, len(view)), view)
+
+    def _only_block(self, ino: int, offset: int, length: int) -> BlockId | None:
+        """The block that has all of a range; None: there may be more to it. Pages at random are read so."""
+        index, start = divmod(offset, self._stores.block_size)
+        if start + length > self._stores.block_size:
+            return None
+        with self._stores.lock:
+            state = self._table.peek(ino)
+            if state is None or offset + length > state.size_bytes or state.failures is not None:
+                return None
+            for generation in state.generations:
+                if index in generation.pages.masks:
+                    return None
+            leaf_index, within = divmod(index, LEAF_IDS)
+            ids = self._stores.tree.leaf(ino, leaf_index) or b""
+        block_id = BlockId(ids[within * ID_SIZE : (within + 1) * ID_SIZE])
+        return block_id if block_id and block_id != ZERO_BLOCK else None
 
     def _fill(self, segments: Sequence[Segment], view: memoryview) -> int:
         """Read resolved segments from the page cache, in order, and unpin them; returns how many bytes they are."""

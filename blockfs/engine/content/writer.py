@@ -62,7 +62,7 @@ class ContentWriter:
                 stamp, edges = known
                 pages = _edge_pages(state, offset, end)
                 if stamp != state.stamp:
-                    edges = self._read_edges(state, pages, may_block=may_block)
+                    edges = self._read_edges(state, pages, may_block=may_block) if pages else {}
                 if edges is not None:
                     try:
                         return self._stage(state, offset, data, edges, stamps=stamps)
@@ -129,7 +129,7 @@ class ContentWriter:
             parts.insert(0, edges[first_page][: offset - start].ljust(offset - start, b"\0"))
         if last_page in edges:
             parts.append(edges[last_page][end - last_page * PAGE :])
-        length = sum(len(part) for part in parts)
+        length = len(data) if len(parts) == 1 else sum(map(len, parts))
         written = self._write_parts(state, generation, start, parts, length)
         done = min(written - (offset - start), len(data))
         assert done > 0, "whole pages were written, and the first one has a byte of the data"
@@ -153,14 +153,14 @@ class ContentWriter:
         """Write to the staging files, cut where a 1 TiB range ends; returns bytes that are certain, at least a page."""
         range_index, within = start >> RANGE_SHIFT, start & (RANGE - 1)
         if within + length <= RANGE:
-            return self._write_range(state, generation, range_index, within, parts)
+            return self._write_range(state, generation, range_index, within, parts, length)
         first = RANGE - within
         joined = memoryview(b"".join(parts))
-        written = self._write_range(state, generation, range_index, within, [joined[:first]])
+        written = self._write_range(state, generation, range_index, within, [joined[:first]], first)
         if written < first:
             return written
         try:
-            return first + self._write_range(state, generation, range_index + 1, 0, [joined[first:]])
+            return first + self._write_range(state, generation, range_index + 1, 0, [joined[first:]], length - first)
         except BlockfsError:
             return first  # that much is staged; the caller's next write meets the error
 
@@ -171,14 +171,14 @@ class ContentWriter:
         range_index: int,
         within: int,
         parts: list[bytes | memoryview],
+        length: int,
     ) -> int:
         file = self._table.staging_file(state, generation, range_index)
-        length = sum(len(part) for part in parts)
         generation.will_change(range_index, (range_index * RANGE + within) // PAGE, -(-length // PAGE))
         staging = self._stores.staging
         fd = staging.acquire(file)  # no context managers: they take as long as the system call
         try:
-            written, failure = write_pages(fd, parts, within)
+            written, failure = write_pages(fd, parts, within, length)
             if failure is None:
                 return written
             # Whole pages only: a page that is staged in part would be completed with NUL bytes by a recovery.

@@ -22,11 +22,9 @@ _TRY_AGAIN: Final = frozenset({errno.ENOENT, errno.EINTR})
 _NOBODY_WAITS: Final = frozenset({errno.ENOENT, errno.ENODEV, errno.EPERM, errno.ECONNABORTED})
 """Of write: the kernel has unmounted or was cut off, so whoever asked has its error already."""
 
-_MOMENT_S: Final = 0.001  # who asks one thing after another asks again within a tenth of it
-
 
 class Channel:
-    """One connection. `receive`, `ready` and the answers belong to the event loop, all the rest to any thread.
+    """One connection. `receive` and `ready` belong to the event loop, all the rest to any thread.
 
     Args:
         fd: Of /dev/fuse, mounted; from now on ours.
@@ -63,10 +61,6 @@ class Channel:
     def poll(self, timeout_s: float) -> bool:
         """Wait without a loop; whether there may be a message."""
         return bool(self._polling.poll(timeout_s * 1000))
-
-    def soon(self) -> bool:
-        """Wait for a message for a moment, with the loop standing still; whether there may be one."""
-        return self.poll(_MOMENT_S)
 
     async def ready(self) -> None:
         """Wait until there may be a message."""

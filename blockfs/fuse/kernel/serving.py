@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 import trio
 
+from blockfs.engine.fatal import begin, end
 from blockfs.errors import WouldBlock
 from blockfs.fuse.answering import Answering
 from blockfs.fuse.kernel import decode
@@ -48,9 +49,6 @@ class Connection(Protocol):
 
     def receive(self) -> memoryview | None:
         """The next message, if there is one; good until the next call. EOFError: there will be none."""
-
-    def soon(self) -> bool:
-        """Wait for a message for a moment, with the loop standing still; whether there may be one."""
 
     async def ready(self) -> None:
         """Wait until there may be a message."""
@@ -97,10 +95,7 @@ class Serving:
                 for _ in range(_TURN):
                     message = connection.receive()
                     if message is None:
-                        # Who has its answer asks again at once, mostly. To come back through the loop takes longer than
-                        # most answers, so others have their turn only if there are any, or if nobody asks.
-                        if nursery.child_tasks or not connection.soon():
-                            await connection.ready()
+                        await connection.ready()
                         continue
                     left = self.answer(message)
                     if left is None:
@@ -124,16 +119,22 @@ class Serving:
         if row is None:
             self._answer_simply(header)
             return None
+        answering = self._answering
+        token = begin(row.doing)  # not `owning`: it takes as long as the answer to a getattr
         try:
-            with self._answering.owning(row.request, began_s, _handle(row, body), may_repeat=True):
-                answer = row.answer(header, body, False)
+            answer = row.answer(header, body, False)
         except WouldBlock:
             return row, header, bytes(body), began_s
-        except Refused as refused:
-            self._refuse(header, refused.number)
-        else:
-            if header.opcode not in UNANSWERED:
-                self._connection.answer(header.unique, answer)
+        except Exception as error:  # noqa: BLE001 - its owner is found by `met`
+            number = answering.met(error, _handle(row, body), row.doing)
+            answering.count(row.request.kind, began_s, number)
+            self._refuse(header, number)
+            return None
+        finally:
+            end(token)
+        answering.count(row.request.kind, began_s, 0)
+        if header.opcode not in UNANSWERED:
+            self._connection.answer(header.unique, answer)
         return None
 
     def _answer_simply(self, header: Header) -> None:
@@ -156,15 +157,16 @@ class Serving:
     async def _answer_later(self, row: Row, header: Header, body: bytes, began_s: float) -> None:
         """Answer a request for which a disk must be waited for, or others' turns."""
         view = memoryview(body)
-        inline = partial(row.answer, header, view, False)
-        waiting = partial(row.answer, header, view, True)
+
+        def answer(may_block: bool) -> None:
+            """In the thread that has the answer: whoever asked need not wait for the way back to the loop."""
+            self._connection.answer(header.unique, row.answer(header, view, may_block))
+
         try:
             with self._answering.owning(row.request, began_s, _handle(row, view)):
-                answer = await self._answering.repeated(row.request.repeat, inline, waiting)
+                await self._answering.repeated(row.request.repeat, partial(answer, False), partial(answer, True))
         except Refused as refused:
             self._connection.refuse(header.unique, refused.number)
-        else:
-            self._connection.answer(header.unique, answer)
 
     def _refuse(self, header: Header, number: int) -> None:
         if header.opcode not in UNANSWERED:

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from blockfs.engine.fatal import Doing
 from blockfs.engine.names.attributes import AttributeChanges, Attributes
 from blockfs.errors import FsError
 from blockfs.fuse.calls import Calls
@@ -41,10 +42,12 @@ class Row(msgspec.Struct, frozen=True):
     Attributes:
         request: Its call's.
         answer: Translates.
+        doing: To be told of an error that nobody expected.
     """
 
     request: Request
     answer: Answer
+    doing: Doing
 
 
 class Translation:
@@ -99,7 +102,10 @@ class Translation:
             Opcode.RELEASEDIR: ("releasedir", self._releasedir),
             Opcode.FSYNCDIR: ("fsyncdir", self._fsyncdir),
         }
-        rows: dict[int, Row] = {opcode: Row(REQUESTS[kind], answer) for opcode, (kind, answer) in answers.items()}
+        rows: dict[int, Row] = {}
+        for opcode, (kind, answer) in answers.items():
+            request = REQUESTS[kind]
+            rows[opcode] = Row(request, answer, Doing(request.what, looks=not request.changes))
         self.rows: Final[Mapping[int, Row]] = MappingProxyType(rows)
 
     # --- names ---

@@ -23,10 +23,10 @@ from syncer.peer.wire.handshake import GREETING_BYTES, REPLY_BYTES, Dialled
 from syncer.peer.wire.keys import EpochKeys
 from syncer.peer.wire.messages import Message, Octets
 
-READ_BYTES: Final = 256 << 10  # at once
+READ_BYTES: Final = 512 << 10  # at once
 WRITE_PIECES: Final = 64  # at once; the system takes 1,024 at most
-LOWAT_BYTES: Final = 256 << 10  # without it, a downloader wakes for each packet: 3 times the CPU, measured
-GATHER_S: Final = 0.005  # so long a reader waits for as much, if it is to come; at 1 Gbit/s it takes 2 ms
+LOWAT_BYTES: Final = 512 << 10  # without it, a downloader wakes for each packet: 3 times the CPU, measured
+GATHER_S: Final = 0.005  # so long a reader waits for as much, if it is to come; at 1 Gbit/s it takes 4 ms
 HANDSHAKE_S: Final = 1.0
 CLOSE_S: Final = 0.5  # for a last word to somebody who may not listen
 _GONE: Final = (trio.BrokenResourceError, trio.ClosedResourceError, OSError)

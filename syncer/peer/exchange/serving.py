@@ -44,7 +44,7 @@ from syncer.peer.wire.messages import (
 from syncer.ports.blocks import ShareIndex
 
 IDLE_S: Final = 60.0
-SEND_S: Final = 10.0  # for a quarter of a megabyte: who reads more slowly than that is of no use to itself
+SEND_S: Final = 20.0  # for half a megabyte: who reads more slowly than that is of no use to itself
 LINE: Final = 1024  # requests of one connection
 RETRY_MS: Final = 250
 SERVED_S: Final = 0.5  # so often we look whether the share is served yet
@@ -52,7 +52,8 @@ SENT: Final = 4096  # ids that we know to have sent by a connection: those that 
 FRESH_S: Final = 0.1  # so often we look for what came in, as long as the peer waits for something
 ASKED: Final = 65_536  # tokens for which a peer waits
 _READ_BYTES: Final = 1 << 20  # small blocks are read together, up to this
-_FLUSH_BYTES: Final = 256 << 10
+_FLUSH_BYTES: Final = 512 << 10
+_PACED_BYTES: Final = 256 << 10  # where bytes a second are limited: who waits for one a second calls it a stall
 
 
 class Serving:
@@ -201,11 +202,11 @@ class Serving:
         while len(self._sent) > SENT:
             del self._sent[next(iter(self._sent))]
         batch: list[Message] = []
-        size = 0
+        size, most = 0, _FLUSH_BYTES if self._uploads.pace.per_s is None else _PACED_BYTES
         for message, length in self._messages(served):
             batch.append(message)
             size += length
-            if size >= _FLUSH_BYTES:
+            if size >= most:
                 await self._send(batch, size)
                 batch, size = [], 0
         if batch:

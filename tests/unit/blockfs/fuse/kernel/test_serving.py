@@ -375,66 +375,31 @@ def test_what_may_wait_is_done_in_a_thread_and_others_go_on(world: World, monkey
     assert world.counters.requests["read"] == 1
 
 
-class Lively(Wireless):
-    """A connection to somebody who asks again as soon as the answer is there, so many times."""
-
-    def __init__(self, times: int) -> None:
-        super().__init__()
-        self.is_open = True
-        self.waited = 0
-        self._left = times
-
-    def soon(self) -> bool:
-        if not self._left:
-            self.end()
-            return True
-        self._left -= 1
-        self.put(request(Opcode.STATFS, unique=self._left + 10))
-        return True
-
-    async def ready(self) -> None:
-        self.waited += 1
-        await super().ready()
-
-
-def test_who_asks_again_at_once_is_answered_without_a_turn_of_the_loop(world: World) -> None:
-    lively = Lively(times=5)
-    trio.run(world.run, lively)
-    assert sorted(lively.answers) == list(range(10, 15))
-    assert not lively.waited
-
-
 def test_the_loop_does_not_stand_still_while_somebody_waits_for_a_thread(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Breaks when answers from threads come only after somebody else's next request."""
     _, fh = world.file(b"content")
-    go_on = threading.Event()
 
     def read(*_arguments: object, may_block: bool = False) -> bytes:
         if not may_block:
             raise WouldBlock("cold")
-        go_on.wait()
         return b"cold"
 
     monkeypatch.setattr(world.filesystem.files, "read_into", read)
     monkeypatch.setattr(world.filesystem.files, "read", read)
-    lively = Lively(times=0)
-    lively.put(request(Opcode.READ, wire.READ_IN.pack(fh, 0, 7) + bytes(20), unique=1))
+    wireless = Wireless([request(Opcode.READ, wire.READ_IN.pack(fh, 0, 7) + bytes(20), unique=1)])
+    wireless.is_open = True
 
     async def serve() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(world.run, lively)
-            while not lively.waited:
+            nursery.start_soon(world.run, wireless)
+            while not wireless.answers:
                 await trio.lowlevel.checkpoint()
-            assert not lively.answers
-            go_on.set()
-            while not lively.answers:
-                await trio.lowlevel.checkpoint()
-            lively.end()
+            wireless.end()
 
     trio.run(serve)
-    assert lively.answers[1] == (0, b"cold")
+    assert wireless.answers[1] == (0, b"cold")
 
 
 def test_the_message_of_who_waits_is_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
