@@ -25,10 +25,12 @@ from blockfs.engine.hot.folder import names
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import CorruptionError, NotFoundError
 from blockfs.runtime.atomic import sync_directory
+from blockfs.runtime.output import shown
 from blockfs.runtime.volumes import is_volume
 from blockfs.service.maintenance import fsck_reply, segment_findings
 from blockfs.service.pages import refuse_damaged_index, refuse_damaged_tree
-from blockfs.tree.draft import StagedFile, World
+from blockfs.tree.check_newer import named_hot_files
+from blockfs.tree.draft import Draft, StagedFile, World
 from blockfs.tree.findings import Problem
 from blockfs.tree.repair import TreeRepair, bring_up_to_date
 
@@ -233,7 +235,22 @@ def _write(work: _Work, tree: TreeRepair) -> None:
         os.link(os.path.join(staging, encode_name(old)), os.path.join(staging, encode_name(new)))
     if draft.adopted:
         sync_directory(staging)
+    if draft.findings:
+        _keep_hot_files(work, draft)
     work.step("writing the repaired tree")
     tree.write()
     for old, _ in draft.adopted:
         os.unlink(os.path.join(staging, encode_name(old)))
+
+
+def _keep_hot_files(work: _Work, draft: Draft) -> None:
+    """In a damaged tree a hot file that nothing names may be all that is left of one: mounts leave the new name alone.
+
+    In a sound tree they are superfluous, and the next mount removes them.
+    """
+    folder = work.volume.hot_path
+    for ino, number in sorted(set(names(folder)) - named_hot_files(draft)):
+        kept = os.path.join(folder, b"kept-%d.%d" % (ino, number))
+        os.rename(os.path.join(folder, b"%d.%d" % (ino, number)), kept)
+        sync_directory(folder)
+        work.say("stray-hot-file", f"inode {ino}: a hot file that the tree does not name", f"kept as {shown(kept)}")

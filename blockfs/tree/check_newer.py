@@ -50,6 +50,12 @@ def check_hot(draft: Draft) -> None:
             live[row.ino] = row.number
 
 
+def named_hot_files(draft: Draft) -> set[tuple[int, int]]:
+    """(ino, number) of the hot files that rows name, the copies of those that were left included."""
+    rows = [decode_hot(key, value) for key, value in draft.rows.scan(Table.META, META_HOT)]
+    return {(row.ino, number) for row in rows for number in (row.number, row.base)}
+
+
 def _drop(draft: Draft, row: HotRow, problem: Problem, what: str) -> None:
     draft.found(problem, row.ino, f"{what} (number {row.number})", "row removed")
     draft.rows.delete(Table.META, hot_key(row.ino, row.number))

@@ -11,6 +11,7 @@ its data are flushed or sealed: that is what keeps a crash from showing a size w
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from dataclasses import dataclass, field
@@ -132,6 +133,11 @@ class FileState:
         return self._is_told and not (self.hot is not None and self.hot.is_ahead())
 
     @property
+    def has_to_publish(self) -> bool:
+        """Whether publishing it may do any good: there are changes, and the host has not failed for ever."""
+        return not self.is_published and not (self.hot is not None and self.hot.failed)
+
+    @property
     def _is_told(self) -> bool:
         """Whether the row tells of every change that is noted."""
         return self.published_stamp >= self.stamp
@@ -161,16 +167,21 @@ class FileState:
             self.mtime_ns = now_ns
             self.ctime_ns = max(now_ns, self.ctime_ns, row.ctime_ns)
 
-    def look(self) -> None:
-        """Note what the kernel has written into its hot file, if it has one."""
+    def look(self) -> os.stat_result | None:
+        """Note what the kernel has written into its hot file, if it has one.
+
+        Returns:
+            The hot file's status: `stamp` covers what had been written when it was that.
+        """
         if self.hot is None:
-            return
-        now_s = time.monotonic()
-        if self.hot.has_moved():
+            return None
+        now_s, status = time.monotonic(), self.hot.status()
+        if self.hot.has_moved(status):
             self.written_at_s = now_s
-        if self._is_told and self.hot.is_ahead():
+        if self._is_told and self.hot.is_ahead(status):
             self.changed_at_s = now_s
             self.stamp += 1
+        return status
 
     def live(self, row: Inode) -> Inode:
         """The row as it would be if everything were published."""

@@ -102,7 +102,7 @@ class Flusher:
         with self._stores.lock:
             self._table.look()
             before_s = time.monotonic() - age_s
-            due = [one for one in self._table.all() if not one.is_published and one.changed_at_s <= before_s]
+            due = [one for one in self._table.all() if one.changed_at_s <= before_s and one.has_to_publish]
         for state in due:
             try:
                 self._flush(state, publishes=True, pace=self._stores.priority.give_way)

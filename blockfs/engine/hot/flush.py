@@ -40,8 +40,9 @@ class HotFlusher:
             hot = state.hot
             if hot is None or state.discarded:
                 return
-            state.look()
-            status, stamp, is_new = hot.status(), state.stamp, not hot.is_named
+            status = state.look()
+            assert status is not None
+            stamp, is_new = state.stamp, not hot.is_named
             needs_row = is_new or (publishes and not state.is_published)
         if hot.failed:
             raise HostIoError(f"inode {state.ino}: the host failed to write some of it; copy what is there")

@@ -88,13 +88,13 @@ class HotFile:
         """Its status now."""
         return os.fstat(self.file.fd)
 
-    def is_ahead(self) -> bool:
-        """Whether it may have changed since it was last seen."""
-        return self.seen is None or self.seen != _seen(self.status())
+    def is_ahead(self, status: os.stat_result | None = None) -> bool:
+        """Whether it may have changed since it was last seen, now or when it had a status."""
+        return self.seen is None or self.seen != _seen(status or self.status())
 
-    def has_moved(self) -> bool:
+    def has_moved(self, status: os.stat_result) -> bool:
         """Whether its status is another than when this was asked last."""
-        before, self._looked = self._looked, _seen(self.status())
+        before, self._looked = self._looked, _seen(status)
         return before != self._looked
 
     def see(self, status: os.stat_result, *, is_old: bool = False) -> None:

@@ -91,8 +91,9 @@ class HotJob:
         self.ids: dict[int, BlockId] = {}
         self.unshared: list[int] = []
         self.is_small = False
-        self.state.look()
-        self.status = self.hot.status()
+        status = self.state.look()
+        assert status is not None
+        self.status = status
         self.stamp = self.state.stamp
         self.opened = self.hot.opened
         self.size_bytes = self.status.st_size
@@ -127,8 +128,9 @@ class HotSealer:
                 if hot.failed:
                     raise HostIoError(f"inode {state.ino}: the host failed to write some of it")
                 if state.is_sealed:
-                    if spliced is not None:
-                        spliced(state, hot.status().st_size)
+                    row = self._stores.tree.inode(state.ino)
+                    if spliced is not None and row is not None:
+                        spliced(state, row.size_bytes)
                     return None
                 job = HotJob(state, hot, hold)
                 return job

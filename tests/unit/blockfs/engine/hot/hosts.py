@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from blockfs.blocks.ids import BlockId
 from blockfs.engine import volume
 from blockfs.engine.config import EngineConfig, no_checkpoint
 from blockfs.engine.filesystem import Filesystem
@@ -49,7 +50,7 @@ def hot(filesystem: Filesystem, ino: int) -> int:
 
 
 def sealed(filesystem: Filesystem, ino: int) -> bytes:
-    """What the leaves tell of a file, and its row's size."""
+    """What the leaves tell of a file, and its row's size. Each block's bytes are those of its id."""
     filesystem.commit()
     with filesystem.tree.committed() as view:
         row = view.inode(ino)
@@ -57,7 +58,7 @@ def sealed(filesystem: Filesystem, ino: int) -> bytes:
         size, found = row.size_bytes, bytearray()
         while len(found) < size:
             block_id = view.block_ids(ino, len(found) // filesystem.blocks.block_size, 1)
-            found += filesystem.blocks.read(block_id, 0, filesystem.blocks.block_size)
+            found += filesystem.blocks.get(BlockId(block_id), verify=True).ljust(filesystem.blocks.block_size, b"\0")
         return bytes(found[:size])
 
 

@@ -12,6 +12,7 @@ import pytest
 from blockfs.engine import volume
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.hot.compare import changed_blocks
+from blockfs.engine.hot.folder import Descriptor, HotFolder
 from blockfs.engine.names.attributes import AttributeChanges
 from blockfs.errors import FsError, WouldBlock
 from blockfs.tree.schema import FORMAT, PLAIN_FORMAT, ROOT_INO, SNAPSHOTS_INO
@@ -319,6 +320,28 @@ def test_clones_snapshots_and_copies_of_a_hot_file_are_its_content(filesystem: F
     assert sealed(filesystem, copies[ino]) == data
     assert content(filesystem, b"f") == b"later" + data[5:]
     assert findings(filesystem) == []
+
+
+def test_what_is_written_between_the_copy_and_its_hashing_is_the_next_seals(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks if a block gets the id of what the page cache has now, and the bytes of the moment of the copy."""
+    data = noise(8 * BLOCK)
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, data, 0)
+    real = HotFolder.capture
+
+    def capture(folder: HotFolder, file: Descriptor) -> Descriptor | None:
+        copy = real(folder, file)
+        os.pwrite(fd, b"later", 3 * BLOCK)
+        os.ftruncate(fd, 7 * BLOCK + 10)
+        return copy
+
+    monkeypatch.setattr(HotFolder, "capture", capture)
+    filesystem.files.flush(ino)
+    assert sealed(filesystem, ino) == data
+    assert content(filesystem, b"f") == data[: 3 * BLOCK] + b"later" + data[3 * BLOCK + 5 : 7 * BLOCK + 10]
 
 
 def test_a_copy_between_hot_files_is_shared(filesystem: Filesystem) -> None:
