@@ -9,7 +9,6 @@ import math
 from enum import Enum
 from typing import Final
 
-from blockfs.blocks.ids import BlockId
 from syncer.blocks.meter import Meter
 
 FIRST_SHARE: Final = 32  # the first window is at most this part of the bytes wanted …
@@ -22,7 +21,6 @@ AHEAD_SHARE: Final = 256  # … or this part of the bytes wanted: those who are 
 AHEAD_BYTES: Final = 1 << 20  # … but no more than this
 HEARD_S: Final = 60.0  # so long a device counts as there
 HOLD_S: Final = 0.02  # so long a new want waits for answers if somebody is there
-_PART_BYTES: Final = 4  # of an id: they are random
 SLOW_SHARE: Final = 4  # offered wants are for the server if devices bring less than this part of its rate
 
 
@@ -49,7 +47,6 @@ class ServerPolicy:
         self._sought = -math.inf  # when that was over
         self._is_sure = False
         self._alone = False
-        self._number, self._of = 0, 1
         self.server = Meter()
         self.devices = Meter()
 
@@ -69,14 +66,6 @@ class ServerPolicy:
         self._seeking = not over
         self._sought = -math.inf if sure else now
         self._is_sure = sure
-
-    def divide(self, number: int, of: int) -> None:
-        """So many devices may want the same, and we are this one of them, from 0."""
-        self._number, self._of = number, of
-
-    def is_ours(self, block: BlockId) -> bool:
-        """Whether a block falls to us: each of those who know of each other gets others, as long as there are some."""
-        return int.from_bytes(block[:_PART_BYTES], "big") % self._of == self._number
 
     def alone(self) -> None:
         """The source of the devices has ended: nobody will be heard any more."""

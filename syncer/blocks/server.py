@@ -24,7 +24,6 @@ REMOTE: Final = "remote"
 
 _STALE: Final = 1024  # so many wants that are not young any more lie among those that are
 _TURNS: Final = 4  # of the loop, from a frame in a socket to an offer on the board: two
-_DRAWS: Final = 32  # of eight devices' wants, one of ours is not among them once in seventy times
 _LOOK_S: Final = 0.005  # not more often: the server's own rate moves the time at which the devices' is too low
 
 
@@ -121,7 +120,7 @@ class ServerHandle(Handle):
             if entry is not None and self._policy.fits_first(entry.want.length):
                 return entry
             self._first = None
-            entry = self._drawn() if self._turn is Turn.SPARE else None
+            entry = self._ripe.drawn(self._draw) if self._turn is Turn.SPARE else None
         if entry is not None and self._turn is Turn.SPARE:
             return self._few(entry, self._policy.ahead_bytes(self._now))
         if entry is not None:
@@ -131,20 +130,11 @@ class ServerHandle(Handle):
         since = self._policy.offered_from(self._now, self._longest)
         if since is None or since > self._now:
             return None
-        entry = self._offered.drawn(self._next_place) or self._claimed.drawn(self._draw)
+        entry = self._offered.drawn(self._draw) or self._claimed.drawn(self._draw)
         return None if entry is None else self._few(entry, self._policy.few_bytes())
 
-    def _drawn(self) -> Entry | None:
-        """One that has waited long enough, by chance; of our part as long as some are found there."""
-        entry = None
-        for _ in range(_DRAWS):
-            entry = self._ripe.drawn(self._draw)
-            if entry is None or self._policy.is_ours(entry.want.id):
-                break
-        return entry
-
     def _next_place(self, count: int) -> int:
-        """Where we go on: at a place by chance the first time, and what lies behind each other is read as one range."""
+        """Where the first window goes on: it begins by chance, and what lies behind each other is read as one range."""
         self._place = self._draw(count) if self._place is None else self._place + 1
         return self._place % count
 

@@ -208,17 +208,6 @@ class Board(Protocol):
         """
         ...
 
-    def divide(self, number: int, of: int) -> None:
-        """Say how many devices of this share are there, and which of them we are.
-
-        They may want the same: of what nobody offers, the remote is asked first for the part that falls to us.
-
-        Args:
-            number: From 0.
-            of: How many there are, we among them.
-        """
-        ...
-
     def is_open(self, want: Want) -> bool:
         """Whether it is still of use: look before each request; if it is False, cancel what is under way for it."""
         ...

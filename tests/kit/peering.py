@@ -136,7 +136,6 @@ class Yard:
 
     def __init__(self) -> None:
         self.heard_s = float("-inf")
-        self.place = (0, 1)
         self.askers: list[Asker] = []
         self.peers: dict[PeerId, tuple[set[BlockId], Serve]] = {}
         self.downloads: dict[PeerId, Download] = {}

@@ -129,11 +129,6 @@ class ShareCircle:
         heard = self._lan.session.neighbours(self.share, trio.current_time())
         return max((each.heard_s for each in heard), default=-math.inf)
 
-    @property
-    def place(self) -> tuple[int, int]:
-        """See Circle."""
-        return self._lan.session.place(self.share, trio.current_time())
-
     async def known(self) -> bool:
         """See Circle. Who is there answers HELLO, and who comes says it."""
         if not self._lan.may_ask():

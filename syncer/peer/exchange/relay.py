@@ -234,9 +234,6 @@ class _Board:
     def heard(self, at_s: float) -> None:
         """See Board. Who asks hears of it by what is offered."""
 
-    def divide(self, number: int, of: int) -> None:
-        """See Board."""
-
     def seek(self, *, over: bool = False, sure: bool = False) -> None:
         """See Board. The board of who asks has its own rules."""
 
@@ -297,11 +294,6 @@ class _Relay:
         self.nursery: trio.Nursery | None = nursery
         self._askers: dict[int, Asker] = {}
         self._download: Download | None = None
-
-    @property
-    def place(self) -> tuple[int, int]:
-        """See Circle. The daemon knows, and does not say."""
-        return 0, 1
 
     async def known(self) -> bool:
         """See Circle. The daemon asks, which was there before: it has as long as frames have."""

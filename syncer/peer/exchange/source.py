@@ -64,11 +64,6 @@ class Circle(Protocol):
         """See above."""
         ...
 
-    @property
-    def place(self) -> tuple[int, int]:
-        """Our number, from 0, among those who are there, and how many they are."""
-        ...
-
     async def known(self) -> bool:
         """Return when it is known whether somebody is there, as far as that can be: milliseconds.
 
@@ -249,7 +244,6 @@ class Cycle:
                 self._something = trio.Event()
                 await self._something.wait()
             await trio.sleep(_SWEEP_S)
-            self._board.divide(*self._circle.place)
             gone: list[BlockId] = []
             for _ in range(min(_SWEPT, len(self._swept))):
                 block = self._swept.popleft()
@@ -285,7 +279,6 @@ class Cycle:
     def heard(self, at_s: float) -> None:
         """See Asker."""
         self._board.heard(at_s)
-        self._board.divide(*self._circle.place)
 
     def offered(self, peer: PeerId, ids: Sequence[BlockId]) -> None:
         """See Asker."""

@@ -98,10 +98,6 @@ class Neighbours:
         neighbour = self._heard.get(peer)
         return peer in self._connected or (neighbour is not None and now - neighbour.heard_s <= LIVE_S)
 
-    def live(self, now: float) -> list[PeerId]:
-        """Those whose word counts."""
-        return [peer for peer in self._connected | self._heard.keys() if self.is_live(peer, now)]
-
     def anybody(self, now: float) -> bool:
         """Whether somebody is connected or was heard lately."""
         last = next(reversed(self._heard.values()), None)

@@ -189,12 +189,6 @@ class Session:
         state = self._shares.get(share)
         return state.neighbours.all(now, within_s=KNOWN_S) if state is not None else []
 
-    def place(self, share: str, now: float) -> tuple[int, int]:
-        """Our number, from 0, among those of a share who are there, and how many they are. They all count alike."""
-        state = self._shares.get(share)
-        ids = sorted([self._sender.id, *(state.neighbours.live(now) if state is not None else ())])
-        return ids.index(self._sender.id), len(ids)
-
     def connected(self, share: str, peer: PeerId) -> None:
         """A connection to this peer is made: it is asked over it when there is much to ask."""
         if share in self._shares:

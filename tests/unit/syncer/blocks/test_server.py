@@ -304,32 +304,6 @@ def test_while_a_device_is_there_little_of_what_nobody_offers_is_on_its_way_in_t
     run(test)
 
 
-def test_devices_that_know_of_each_other_ask_the_server_for_different_blocks_as_long_as_there_are_some() -> None:
-    """Breaks as eight devices on two processors: what one has got the others hear of seconds later."""
-
-    async def test() -> None:
-        blocks = blocks_of(400)
-        taken: list[list[BlockId]] = []
-        for number in range(4):
-            peers, remote = Seat("peers"), Seat("remote")
-            async with wanted([want(block, length=BLOCK) for block in blocks], peers, remote, heard=True):
-                remote.board.divide(number, 4)
-                first = remote.board.take(1 << 30)
-                peers.board.lack(peers.board.peek(2000))
-                await remote.board.give([(each, blocks[each.id]) for each in first])
-                order: list[BlockId] = []
-                while not order or await remote.board.more():
-                    order += ids(await drained(remote.board, blocks))
-                    if len(first) + len(order) == len(blocks):
-                        break
-                taken.append(order)
-        assert [len(set(order)) for order in taken] == [len(blocks) - len(first)] * 4  # none is left out
-        begun = [set(order[:60]) for order in taken]
-        assert len(set().union(*begun)) >= 4 * 60 - 5  # each by chance: some 30 would come twice
-
-    run(test)
-
-
 def test_on_its_way_is_what_the_server_brings_in_a_quarter_of_a_second() -> None:
     policy = ServerPolicy()
     policy.wanted(64 * MIB)

@@ -342,16 +342,6 @@ def test_where_nobody_opened_is_tried_again_when_somebody_comes_there() -> None:
     assert answer.addresses == (holder.address,)
 
 
-def test_those_who_are_there_count_themselves_alike() -> None:
-    asker, holder = two(*ids(1))
-    assert asker.session.place("s", asker.now) == (0, 1)
-    asker.hear(holder.hear(asker.want(*ids(1)), asker), holder)
-    places = [each.session.place("s", each.now) for each in (asker, holder)]
-    assert sorted(places) == [(0, 2), (1, 2)]
-    asker.tick(61.0)
-    assert asker.session.place("s", asker.now) == (0, 1)
-
-
 def test_a_banned_peer_is_not_heard() -> None:
     asker, holder = two(*ids(1))
     replies = holder.hear(asker.want(*ids(1)), asker)
