@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.golden.contents import describe
 
+LARGE_BLOCKS = 10_000  # of `numbered`: 39 MiB
 BLOCK = 4096  # the smallest: a file of several leaves stays small
 LEFT_OUT = {"lock.mdb", "control.sock", "mount.log"}  # no part of the format: made anew by whoever opens the volume
 
@@ -23,11 +24,12 @@ LEFT_OUT = {"lock.mdb", "control.sock", "mount.log"}  # no part of the format: m
 class Maker:
     """Makes volumes with the code of one checkout."""
 
-    def __init__(self, code: Path, home: Path, options: list[str], *, snapshot: bool) -> None:
+    def __init__(self, code: Path, home: Path, options: list[str], *, snapshot: bool, large: bool) -> None:
         self.code = code
         self.home = home
         self.options = options
         self.snapshot = snapshot
+        self.large = large
 
     def run(self, *arguments: str | Path) -> None:
         """Run that checkout's blocksync."""
@@ -42,9 +44,11 @@ class Maker:
         """Make a volume, fill it, describe it, and end its mount."""
         volume, mountpoint = self.home / name, self.home / "mountpoint"
         mountpoint.mkdir(exist_ok=True)
-        self.run("init", volume, "--block-size", str(BLOCK), *self.options)
+        self.run("init", volume, *(["--block-size", str(BLOCK)] if not self.large else []), *self.options)
         self.run("mount", volume, mountpoint)
         fill(mountpoint)
+        if self.large:
+            (mountpoint / "large").write_bytes(numbered(100_000, LARGE_BLOCKS))
         self.run("flush", mountpoint)
         if self.snapshot:
             self.run("snapshot", "create", mountpoint, "before the change")
@@ -154,9 +158,11 @@ def main() -> None:
     parser.add_argument("--code", type=Path, default=Path.cwd(), help="checkout whose code makes the volumes")
     parser.add_argument("--option", action="append", default=[], help="of `blocksync init`, e.g. --compression=zstd")
     parser.add_argument("--snapshot", action="store_true", help="keep a snapshot, for versions that can")
+    parser.add_argument("--large", action="store_true", help="a file that becomes a segment; in blocks of 64 KiB")
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=chosen.archive.parent) as home:
-        maker = Maker(chosen.code.resolve(), Path(home).resolve(), chosen.option, snapshot=chosen.snapshot)
+        home_path, keeps = Path(home).resolve(), chosen.snapshot
+        maker = Maker(chosen.code.resolve(), home_path, chosen.option, snapshot=keeps, large=chosen.large)
         maker.volume("clean", killed=False)
         maker.volume("killed", killed=True)
         pack(maker.home, chosen.archive.resolve())

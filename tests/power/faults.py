@@ -17,3 +17,14 @@ os.fdatasync = fail
 """
 """One flush of a staging file fails, and its pages are NUL afterwards: the page cache has dropped them. `trigger`: a
 file that makes it happen, and goes with it."""
+
+ADOPTS_ALL: Final = """
+import msgspec
+from blockfs.engine.durable import in_place
+prepare = in_place.InPlace.__init__
+def adopt_all(self, stores, state, frozen):
+    msgspec.structs.force_setattr(stores.config, "adopt_bytes", 1)
+    prepare(self, stores, state, frozen)
+in_place.InPlace.__init__ = adopt_all
+"""
+"""No fault: whatever is new in a staging file makes a segment of it, however little."""

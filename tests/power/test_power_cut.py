@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 
 from tests import effort
+from tests.power.faults import ADOPTS_ALL
 from tests.power.recording import Loss, read_entries, surviving
 from tests.power.trial import Trial, cut_power, look_with_engine, look_with_mount, record
 
 
-@pytest.fixture(scope="module")
-def trial(fuse: None, tmp_path_factory: pytest.TempPathFactory) -> Trial:
-    """A load that was recorded on a sound volume."""
-    return record(tmp_path_factory.mktemp("power"), rounds=40, seed=1)
+@pytest.fixture(scope="module", params=["copied", "adopted"])
+def trial(fuse: None, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Trial:
+    """A load that was recorded on a sound volume; sealed by copying, or so that all that is new becomes a segment."""
+    fault = ADOPTS_ALL if request.param == "adopted" else ""
+    return record(tmp_path_factory.mktemp("power"), rounds=40, seed=1, fault=fault)
 
 
 def test_what_was_promised_survives_a_power_cut(trial: Trial) -> None:

@@ -18,6 +18,7 @@ from typing import Final
 
 import pytest
 
+from blockfs.engine.config import EngineConfig
 from syncer.core.model import Nid
 from syncer.core.planner.outcome import Forgotten
 from syncer.state.shareindex import IdIndex, follow
@@ -138,6 +139,23 @@ def test_what_one_release_wrote_the_other_opens_unchanged(machines: Machines, be
                 file.write(b"by %d" % number)
                 os.fsync(file.fileno())
             expected, kept = describe(volume), told(machines, volume, folder)
+
+
+def test_the_release_before_refuses_a_volume_with_an_adopted_segment(machines: Machines, before: Path) -> None:
+    """Until a large new file is sealed it opens the volume."""
+    mountpoint = machines.volume("volume")
+    volume = machines.home / "volume-volume"
+    machines.run("umount", mountpoint)
+    machines.program = before
+    machines.run("fsck", volume)
+    machines.program = PROJECT
+    machines.remount("volume")
+    (mountpoint / "large").write_bytes(noise(1, EngineConfig().adopt_bytes))
+    machines.run("umount", mountpoint, "--seal")
+    machines.run("fsck", volume)
+    machines.program = before
+    for arguments in (("fsck", volume), ("scrub", volume), ("gc", volume), ("mount", volume, mountpoint)):
+        assert "blocks.toml" in machines.run(*arguments, expect=14).stderr
 
 
 # --- sockets and wire

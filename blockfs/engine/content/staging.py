@@ -54,16 +54,20 @@ class StagingFile:
         key: Its name.
         failed: An fdatasync failed: what the kernel dropped is unknown, so no later success may be believed. It is not
             synced again; see `blockfs.engine.durable.failing`.
+        is_shared: It may be a segment, too, of which dead blocks are punched when this name is gone.
+        segment: The number of the segment that was made of it.
     """
 
-    __slots__ = ("dead", "failed", "fd", "key", "users")
+    __slots__ = ("dead", "failed", "fd", "is_shared", "key", "segment", "users")
 
-    def __init__(self, key: Key, fd: int) -> None:
+    def __init__(self, key: Key, fd: int, *, is_shared: bool = False) -> None:
         self.key = key
         self.fd = fd
         self.users = 0
         self.failed = False
         self.dead = False
+        self.is_shared = is_shared
+        self.segment: int | None = None
 
 
 class StagingDirectory:
@@ -122,13 +126,13 @@ class StagingDirectory:
         """
         name = encode_name(key)
         try:
-            os.stat(name, dir_fd=self._directory_fd)
+            found = os.stat(name, dir_fd=self._directory_fd)
         except FileNotFoundError:
             raise CorruptionError(
                 f"{os.fsdecode(os.path.join(self.path, name))}: staged data of inode {key[0]} are missing; "
                 "restore the file from a backup"
             ) from None
-        return StagingFile(key, -1)
+        return StagingFile(key, -1, is_shared=found.st_nlink > 1)
 
     def unlink(self, key: Key) -> None:
         """Remove a staging file; one that is gone already is fine."""
@@ -140,23 +144,35 @@ class StagingDirectory:
         """Note that a file may go; `sweep` removes it."""
         self._doomed.append(file)
 
-    def sweep(self) -> None:
+    def sweep(self) -> list[int]:
         """Remove doomed files. Without the engine's lock: unlinking a large file takes milliseconds.
 
         What the host refuses to remove is left to the next call, or to the next mount: nobody needs to wait for it.
-        Several may sweep at once.
+        Several may sweep at once. One that is a segment, too, stays until nobody reads it.
+
+        Returns:
+            The segments that have lost their names here: what of them is no block's may be punched.
         """
+        adopted: list[int] = []
+        busy: list[StagingFile] = []
         while True:
             try:
                 file = self._doomed.popleft()
             except IndexError:  # asked first, another thread could take the last one in between
-                return
+                break
+            if file.is_shared and file.users:
+                busy.append(file)
+                continue
             try:
                 self._discard(file)
             except OSError as error:
                 self._doomed.append(file)
                 log.warning("staging.not_removed", name=encode_name(file.key), reason=str(error))
-                return
+                break
+            if file.segment is not None:
+                adopted.append(file.segment)
+        self._doomed.extend(busy)
+        return adopted
 
     def _discard(self, file: StagingFile) -> None:
         """Remove a file and close it as soon as nobody reads it."""

@@ -1,8 +1,8 @@
 """Grouped commits of metadata: whoever needs one makes it, and takes along what the others have changed.
 
 Order within a commit: freeze the change set (lock) → one fully synced LMDB transaction (no lock) → retire it (lock)
-→ unlink staging files that it made superfluous, but not while an fsync waits. The blocks that a set refers to were
-durable before they came into it.
+→ unlink staging files that it made superfluous, and punch what of adopted ones is no block, but not while an fsync
+waits. The blocks that a set refers to were durable before they came into it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import partial
 
 from blockfs.engine.context import Stores
 from blockfs.engine.space.ballast import Ballast
+from blockfs.errors import BlockfsError
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.space import host_space
 
@@ -46,7 +47,9 @@ class Committer:
         """
         self._commit()
         # Only now: the generations that these files belong to have left the durable tree. Other commits need not wait.
-        self._stores.staging.sweep()
+        for number in self._stores.staging.sweep():
+            with suppress(BlockfsError, OSError):  # a collection does it, too
+                self._stores.blocks.settle(number)
 
     def give_back(self) -> None:
         """Make everything durable, and wait until the host counts the room of what went with it as free.

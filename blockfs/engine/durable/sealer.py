@@ -3,7 +3,8 @@
 Order, per file: close its newest generation (lock) → compose and put each touched block (no lock) → fdatasync of the
 segments and index commit → leaves, size and the removal of the generations' rows in one change set (lock) → commit →
 unlink the staging files. A crash before the commit finds the generations; after it, the blocks. What is written
-meanwhile goes to a new generation and lies over the sealed blocks.
+meanwhile goes to a new generation and lies over the sealed blocks. Where much of a staging file is new, it is not
+copied: the file becomes a segment (`in_place`).
 
 Many small files share one group sync. Which file is sealed when nobody asks: `seal_queue`.
 """
@@ -29,6 +30,7 @@ from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import FlushFailedError, note_failure, write_down
 from blockfs.engine.durable.flush import publish_size
+from blockfs.engine.durable.in_place import InPlace
 from blockfs.engine.hot.seal import HotJob, HotSealer
 from blockfs.engine.portions import Stop, never, pause_of
 from blockfs.errors import BlockfsError, CorruptBlockError, MissingBlockError, NoSpaceError
@@ -291,8 +293,14 @@ class Sealer:
     def _try_store(self, job: _Job) -> BlockfsError | None:
         """Store the blocks of a job; returns what concerns this file alone."""
         try:
-            self._store(job)
-            self._check_written(job)
+            with self._stores.lock:
+                in_place = InPlace(self._stores, job.state, job.frozen)
+            try:
+                self._store(job, in_place)
+                self._check_written(job)
+                self._store_in_place(job, in_place)
+            finally:
+                in_place.release()
         except FlushFailedError as error:
             return error  # noted: the rest is sealed by the next attempt
         except (MissingBlockError, CorruptBlockError) as error:
@@ -301,13 +309,59 @@ class Sealer:
             return error
         return None
 
-    def _store(self, job: _Job) -> None:
-        """Compose and put all blocks of a job."""
+    def _store(self, job: _Job, in_place: InPlace) -> None:
+        """Compose all blocks of a job, and put those that are not found in place."""
         block_size = self._stores.block_size
         with self._stores.lock:
             indices = staged_blocks(generation.pages for generation in job.frozen)
         for first, count in _runs(indices, max(1, _READ_BYTES // block_size)):
-            self._store_run(job, first, count, job.low_water.size_bytes)
+            self._store_run(job, first, count, job.low_water.size_bytes, in_place)
+
+    def _store_in_place(self, job: _Job, in_place: InPlace) -> None:
+        """Make segments of the files with many new blocks, and put the new blocks of the others.
+
+        Raises:
+            FlushFailedError: The host failed to write one; that is noted.
+        """
+        for file in in_place.worth_it():
+            if self._is_durable(job.state, in_place.places[file]):
+                in_place.adopt(file, job.hold)
+        in_place.copy(job.hold)
+
+    def _is_durable(self, state: FileState, place: tuple[StagedGeneration, int]) -> bool:
+        """Flush a staging file that is pinned; False if an earlier flush has failed, and what lay there may be gone.
+
+        Raises:
+            FlushFailedError: The host failed to write it; that is noted.
+        """
+        generation, range_index = place
+        file = generation.files[range_index]
+        with state.publishing:
+            if file.failed:
+                return False
+            try:
+                self._stores.staging.sync(file, self._stores.priority.give_way)
+            except BlockfsError as error:
+                self._note_unwritten(state, place, error)
+                return False
+            with self._stores.lock:
+                generation.unsynced.pop(range_index, None)
+        return True
+
+    def _note_unwritten(self, state: FileState, place: tuple[StagedGeneration, int], error: BlockfsError) -> None:
+        """A flush of a staging file has failed; `publishing` is held.
+
+        Raises:
+            FlushFailedError: Pages are lost by it.
+            BlockfsError: The error: nothing was tried, so nothing is lost.
+        """
+        if not place[0].files[place[1]].failed:
+            raise error
+        nothing_else = PageMap(self._stores.block_size)
+        with self._stores.lock:
+            failure = note_failure(self._stores, self._table, state, place, nothing_else, error.errno)
+        if failure is not None:
+            raise failure
 
     def _check_written(self, job: _Job) -> None:
         """The kernel may have failed to write what nobody has flushed yet, and dropped it: what was read is void then.
@@ -343,8 +397,8 @@ class Sealer:
             self._stores.staging.release(file)
         return None
 
-    def _store_run(self, job: _Job, first: int, count: int, limit: int) -> None:
-        """Compose and put adjacent blocks, as far as they lie below byte `limit`."""
+    def _store_run(self, job: _Job, first: int, count: int, limit: int, in_place: InPlace | None = None) -> None:
+        """Compose and put adjacent blocks, as far as they lie below byte `limit`. Those of one file are only noted."""
         blocks, block_size = self._stores.blocks, self._stores.block_size
         start = first * block_size
         end = min(start + count * block_size, job.size_bytes, limit)
@@ -353,11 +407,21 @@ class Sealer:
                 return
             segments = self._reader.resolve(job.state.ino, job.frozen, start, end - start)
         data = self._reader.gather(segments)
-        self._stores.config.checkpoint("blocks.put")
+        parts = [data[at : at + block_size] for at in range(0, len(data), block_size)]
+        in_place_ids: dict[int, BlockId] = {}
+        if in_place is not None:
+            self._stores.priority.give_way()
+            with translated("block directory"):
+                in_place_ids = in_place.note(segments, start, parts, job.hold)
+        if len(in_place_ids) < len(parts):
+            self._stores.config.checkpoint("blocks.put")
         with translated("block directory"):
-            for at in range(0, len(data), block_size):
-                self._stores.priority.give_way()
-                job.ids[first + at // block_size] = blocks.put(data[at : at + block_size], job.hold)
+            for number, part in enumerate(parts):
+                block_id = in_place_ids.get(number)
+                if block_id is None:
+                    self._stores.priority.give_way()
+                    block_id = blocks.put(part, job.hold)
+                job.ids[first + number] = block_id
 
     def _splice(self, job: _Job, spliced: Spliced | None) -> None:
         """Put a job's result into the current change set."""

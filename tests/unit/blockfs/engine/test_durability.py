@@ -18,6 +18,7 @@ from blockfs.engine.copies.conditions import Expectation, Place
 from blockfs.engine.copies.new_files import NewFile
 from blockfs.engine.filesystem import Filesystem
 from blockfs.tree.schema import ROOT_INO
+from tests.unit.blockfs.engine import volumes
 from tests.unit.blockfs.engine.volumes import (
     USER,
     Died,
@@ -250,6 +251,7 @@ def contents(filesystem: Filesystem, names: Contents) -> Contents:
     return {name: content(filesystem, name) for name in names}
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("power_cut", [False, True], ids=["killed", "power cut"])
 @pytest.mark.parametrize("sequence", SEQUENCES.values(), ids=list(SEQUENCES))
 def test_a_death_before_any_step_leaves_all_or_nothing(tmp_path: Path, sequence: Sequence, power_cut: bool) -> None:
@@ -380,6 +382,16 @@ def test_data_are_flushed_before_the_tree_tells_of_them(filesystem: Filesystem, 
 def test_a_seal_syncs_blocks_then_commits_then_unlinks(filesystem: Filesystem, killer: Killer) -> None:
     staged_file(filesystem)
     assert steps_of(filesystem, killer, flush) == ["blocks.put", "blocks.sync", "tree.write", "staging.unlink"]
+
+
+def test_an_adoption_syncs_the_staged_file_then_commits_then_unlinks(
+    tmp_path: Path, killer: Killer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(volumes, "ADOPT_BYTES", 1)
+    filesystem = Filesystem.open(make(tmp_path / "volume", block_size=BLOCK), config(killer))
+    staged_file(filesystem)
+    steps = steps_of(filesystem, killer, flush)
+    assert steps == ["staging.fdatasync", "blocks.adopt", "blocks.sync", "tree.write", "staging.unlink"]
 
 
 def test_a_rename_over_flushes_the_renamed_file_first(filesystem: Filesystem, killer: Killer) -> None:

@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 import msgspec
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -25,6 +26,8 @@ from blockfs.errors import WouldBlock
 from blockfs.tree.schema import ROOT_INO
 from tests import effort
 from tests.unit.blockfs.engine.volumes import Died, Killer, PowerCut, config, create, find, findings, make
+
+pytestmark = pytest.mark.usefixtures("both_ways")
 
 PAGE = 4096
 TIB = 1 << 40

@@ -27,6 +27,8 @@ from blockfs.tree.schema import ROOT_INO
 from tests import effort
 from tests.unit.blockfs.engine.volumes import Died, Killer, config, content, create, find, findings, make
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 PAGE = 4096
 BLOCK = 4 * PAGE
 BLOCKS = 6
@@ -337,7 +339,7 @@ def test_a_seal_under_way_does_not_miss_what_went_with_a_hole(tmp_path: Path) ->
     actions: list[Callable[[], None]] = []
 
     def checkpoint(name: str) -> None:
-        if name == "blocks.put" and actions:
+        if name in ("blocks.put", "blocks.adopt") and actions:
             actions.pop()()
 
     filesystem = Filesystem.open(make(tmp_path / "volume", block_size=BLOCK), config(checkpoint))

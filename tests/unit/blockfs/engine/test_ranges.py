@@ -21,6 +21,8 @@ from blockfs.errors import FsError, NoSpaceError
 from blockfs.tree.schema import ROOT_INO
 from tests.unit.blockfs.engine.volumes import Killer, config, content, create, findings, make
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 BLOCK = 8192
 SIZE = 3 * BLOCK + 1000
 LONG = 600 * BLOCK  # worth a seal

@@ -10,6 +10,8 @@ from blockfs.errors import CorruptionError
 from blockfs.tree.schema import ROOT_INO, Cursor
 from tests.unit.blockfs.engine.volumes import Killer, PowerCut, config, content, copy, create, find, findings, make
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 
 def staging_names(path: bytes) -> list[bytes]:
     return sorted(os.listdir(os.path.join(path, b"staging")))

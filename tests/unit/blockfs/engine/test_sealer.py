@@ -54,6 +54,7 @@ def ino(filesystem: Filesystem) -> int:
     return create(filesystem, b"f")
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_equal_blocks_are_stored_once_and_nul_blocks_not_at_all(filesystem: Filesystem, ino: int) -> None:
     filesystem.files.write(ino, 0, b"x" * BLOCK * 3 + bytes(BLOCK * 2))
     filesystem.files.flush()
@@ -63,6 +64,7 @@ def test_equal_blocks_are_stored_once_and_nul_blocks_not_at_all(filesystem: File
     assert ids[96:] == ZERO_BLOCK * 2
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_sealing_twice_changes_nothing(filesystem: Filesystem, ino: int) -> None:
     filesystem.files.write(ino, 0, b"x")
     filesystem.files.flush()
@@ -71,6 +73,7 @@ def test_sealing_twice_changes_nothing(filesystem: Filesystem, ino: int) -> None
     assert filesystem.tree.inode(ino) == before
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_size_whose_data_were_cut_away_is_durable_after_a_flush(filesystem: Filesystem, ino: int) -> None:
     filesystem.files.write(ino, BLOCK, b"x")
     filesystem.files.truncate(ino, BLOCK)
@@ -81,6 +84,7 @@ def test_a_size_whose_data_were_cut_away_is_durable_after_a_flush(filesystem: Fi
     assert row.size_bytes == BLOCK
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_sealing_published_content_keeps_its_version(filesystem: Filesystem, ino: int) -> None:
     """The content is the same: the syncer must not see a change."""
     filesystem.files.write(ino, 0, b"x")
@@ -90,6 +94,7 @@ def test_sealing_published_content_keeps_its_version(filesystem: Filesystem, ino
     assert filesystem.tree.inode(ino) == before
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_writes_during_a_seal_lie_over_it(filesystem: Filesystem, ino: int, interruption: Interruption) -> None:
     filesystem.files.write(ino, 0, b"x" * BLOCK)
     interruption.action = lambda: void(filesystem.files.write(ino, 100, b"during", may_block=True))
@@ -104,6 +109,7 @@ def void(_: object) -> None:
     """Drop a result."""
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("size", [0, 100, BLOCK - 1, BLOCK, BLOCK + 4096, BLOCK * 2 + 1])
 @pytest.mark.parametrize("grows", [False, True])
 def test_a_cut_during_a_seal_stays_a_cut(
@@ -129,6 +135,7 @@ def test_a_cut_during_a_seal_stays_a_cut(
     )
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_an_unlink_during_a_seal_wins(filesystem: Filesystem, ino: int, interruption: Interruption) -> None:
     filesystem.files.write(ino, 0, b"x")
     interruption.action = lambda: void(filesystem.namespace.unlink(ROOT_INO, b"f"))
@@ -136,6 +143,7 @@ def test_an_unlink_during_a_seal_wins(filesystem: Filesystem, ino: int, interrup
     assert filesystem.tree.inode(ino) is None
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_an_fsync_during_a_seal_is_durable_by_itself(
     filesystem: Filesystem, ino: int, interruption: Interruption
 ) -> None:
@@ -145,6 +153,7 @@ def test_an_fsync_during_a_seal_is_durable_by_itself(
     assert content(filesystem, b"f") == b"x" * 9000
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_seal_during_an_fsync_leaves_no_generation_named(
     filesystem: Filesystem, ino: int, interruption: Interruption, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +193,7 @@ def test_many_small_files_share_a_sync(tmp_path: Path) -> None:
     filesystem.close()
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_one_file_that_can_not_be_sealed_keeps_no_other_from_it(
     filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +285,7 @@ def test_blocks_lost_before_their_sync_are_put_again(
 # --- clones ---
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_clone_shares_every_block_and_copies_meta(filesystem: Filesystem, ino: int) -> None:
     filesystem.files.write(ino, 0, b"x" * BLOCK + b"y" * 10)
     filesystem.tree.set_xattr(ino, b"user.a", b"1")
@@ -285,6 +296,7 @@ def test_a_clone_shares_every_block_and_copies_meta(filesystem: Filesystem, ino:
     assert filesystem.namespace.getattr(clone).mtime_ns == filesystem.namespace.getattr(ino).mtime_ns
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_clone_and_its_source_go_their_own_ways(filesystem: Filesystem, ino: int) -> None:
     filesystem.files.write(ino, 0, b"x" * BLOCK)
     clone = filesystem.clone(ino, ROOT_INO, b"g")
@@ -295,6 +307,7 @@ def test_a_clone_and_its_source_go_their_own_ways(filesystem: Filesystem, ino: i
     assert content(filesystem, b"g") == b"g" + b"x" * (BLOCK - 1)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_clone_is_the_source_at_one_moment(filesystem: Filesystem, ino: int, interruption: Interruption) -> None:
     filesystem.files.write(ino, 0, b"x" * 100)
 
@@ -317,6 +330,7 @@ def test_a_clone_onto_a_name_or_of_a_directory_is_refused(filesystem: Filesystem
     assert directory.value.errno == errno.EISDIR
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_source_that_vanishes_is_enoent(filesystem: Filesystem, ino: int, interruption: Interruption) -> None:
     filesystem.files.write(ino, 0, b"x" * 100)
     interruption.action = lambda: void(filesystem.namespace.unlink(ROOT_INO, b"f"))
@@ -329,6 +343,7 @@ def test_a_source_that_vanishes_is_enoent(filesystem: Filesystem, ino: int, inte
 # --- the threads ---
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_quiet_files_are_sealed_and_changes_committed_without_being_asked(tmp_path: Path) -> None:
     unlinked = threading.Event()
 
@@ -454,6 +469,7 @@ def test_a_waiting_writer_does_not_hear_of_another_files_damage(
     filesystem.close()
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_clone_that_is_refused_at_the_last_moment_leaves_the_blocks_held_until_the_commit(
     filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -493,6 +509,7 @@ def _then(sealer: Sealer, monkeypatch: pytest.MonkeyPatch, happens: Callable[[],
     monkeypatch.setattr(sealer, "_existing", chosen)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_flush_does_without_a_file_that_was_sealed_and_removed_meanwhile(
     filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -511,6 +528,7 @@ def test_a_flush_does_without_a_file_that_was_sealed_and_removed_meanwhile(
     assert not filesystem.files.staged_bytes(second)
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_flush_does_not_bring_back_the_size_of_a_file_that_was_sealed_and_cut_meanwhile(
     filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -527,6 +545,7 @@ def test_a_flush_does_not_bring_back_the_size_of_a_file_that_was_sealed_and_cut_
     assert content(filesystem, b"f") == b"x" * 50
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_a_flush_leaves_alone_what_was_written_to_a_file_that_was_sealed_meanwhile(
     filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,8 @@ from tests.unit.blockfs.blocks.disks import Died as DiskDied
 from tests.unit.blockfs.blocks.disks import PowerCutDisk, memory_folder
 from tests.unit.blockfs.engine.volumes import Died, PowerCut, config, content, create, find, findings, make
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 FIRST = random.Random(1).randbytes(3 * 4096)
 SECOND = random.Random(2).randbytes(3 * 4096)
 

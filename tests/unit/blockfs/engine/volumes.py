@@ -19,6 +19,7 @@ from blockfs.tree.schema import ROOT_INO
 from tests.kit.committed import check
 
 USER = Caller(uid=0, gid=0)
+ADOPT_BYTES = EngineConfig().adopt_bytes  # the fixture `both_ways` changes it
 
 
 class Died(BaseException):
@@ -56,6 +57,7 @@ def config(checkpoint: Callable[[str], None] = no_checkpoint, *, staged_limit_by
         ballast_bytes=0,
         staged_limit_bytes=staged_limit_bytes,
         open_staging_files=2,
+        adopt_bytes=ADOPT_BYTES,
         quiet_s=0.0,
     )
 
