@@ -30,16 +30,20 @@ class Incoming:
         self.size_bytes += len(data)
         if self.md5 is not None:
             self.md5.update(data)
-        if self._rest:
-            self._rest += data
-            data = bytes(self._rest)
-            self._rest.clear()
         size = self._blocks.block_size
-        whole = len(data) // size * size
+        start = 0
+        whole: list[bytes] = []
+        if self._rest:  # only the block that was begun is joined: the others are copied once
+            start = size - len(self._rest)
+            self._rest += data[:start]
+            if len(self._rest) == size:
+                whole.append(bytes(self._rest))
+                self._rest.clear()
+        end = len(data) - (len(data) - start) % size
+        whole += [data[at : at + size] for at in range(start, end, size)]
         if whole:
-            ids = self._blocks.put_all([data[at : at + size] for at in range(0, whole, size)], self._hold)
-            self._ids.append(b"".join(ids))
-        self._rest += data[whole:]
+            self._ids.append(b"".join(self._blocks.put_all(whole, self._hold)))
+        self._rest += data[max(start, end) :]
 
     def finish(self) -> IdSpool:
         """All of it, as the ids of its blocks, which stay until `close`. The blocks are not durable yet."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,15 @@ from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.protocol.pithos.headers import parse_etags
 from syncer.server.catalogue import contents
 from syncer.server.catalogue.conditions import Conditions
-from syncer.server.catalogue.orders import DeleteOrder, MetaOrder, ReadOrder, Selection, Transfer, TransferOrder
+from syncer.server.catalogue.orders import (
+    DeleteOrder,
+    MetaOrder,
+    ReadOrder,
+    Selection,
+    Transfer,
+    TransferOrder,
+    WriteOrder,
+)
 from syncer.server.errors import BadRequest, Conflict, MissingBlocks, NotFound, NotModified, PreconditionFailed
 from syncer.server.store import deltas
 from syncer.server.store.store import Store
@@ -59,6 +69,20 @@ def test_content_comes_back_and_has_the_hash_of_its_blocks(store: Store, size: i
     assert read(store, at("f")) == data
     opened = store.open_object(ReadOrder(place=at("f")))
     assert b"".join(store.id_runs(opened)) == expected.ids
+
+
+@pytest.mark.parametrize("piece", [1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK - 1, 3 * BLOCK + 5, 10 * BLOCK])
+def test_a_body_is_stored_the_same_in_whatever_pieces_it_comes(store: Store, piece: int) -> None:
+    """A block that lies in two pieces is joined, and nothing else moves: else an object would get another hash."""
+    data = random.Random(piece).randbytes(4 * BLOCK + 9)
+    order = WriteOrder(place=at("f"), content_type="t/t", meta={})
+    with closing(store.receive()) as incoming:
+        for start in range(0, len(data), piece):
+            incoming.feed(data[start : start + piece])
+            incoming.feed(b"")
+        state = store.put_content(order, incoming)
+    assert state.object_hash == put(store, at("whole"), data).object_hash
+    assert read(store, at("f")) == data
 
 
 def test_any_range_can_be_read(store: Store) -> None:
