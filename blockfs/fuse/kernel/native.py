@@ -149,7 +149,9 @@ class NativeFiles:
 
     def _make(self, now: _Open, ino: int, *, is_new: bool, may_block: bool) -> None:
         """Have an inode's file, and register it, if that can be. Without our lock: it may take seconds."""
-        if not (is_new or may_block):
+        # While a file is hot it does not go through us, and its attributes are not kept: the kernel has nothing of it.
+        is_clear = is_new or (self._hot.is_hot(ino) and not self._was_refused)
+        if not (is_clear or may_block):
             raise WouldBlock("what the kernel keeps of the file must go")
         descriptor = self._hot.open(ino, may_block=may_block)
         if descriptor is None:
@@ -164,7 +166,7 @@ class NativeFiles:
             self._hot.release(ino)
             return
         now.descriptor = descriptor
-        if not is_new:
+        if not is_clear:
             # Attributes that the kernel was told count for a day, and pages that it has are shown again when the inode
             # goes through us the next time. From now on both change behind us, and nothing becomes new of either.
             self._forget_pages(ino)

@@ -138,6 +138,30 @@ def test_a_small_file_that_is_read_goes_through_us_and_then_all_do(native: Nativ
     assert opened(native, 3, SMALL) == (wire.FOPEN_PASSTHROUGH, 1)
 
 
+def test_a_file_that_is_hot_already_waits_for_nothing(native: NativeFiles, hot: Hot) -> None:
+    """Breaks when each open of a small file that was just written takes a thread, and a notification."""
+    opened(native, 1)
+    native.closed(1)
+    hot.events.clear()
+    native.opening(INO, os.O_RDWR)
+    assert native.opened(INO, 2) == (wire.FOPEN_PASSTHROUGH, 2)
+    assert hot.events == ["open", "register"]
+
+
+def test_what_went_through_us_while_it_was_hot_is_forgotten(native: NativeFiles, hot: Hot) -> None:
+    """Breaks when the kernel shows pages of the time in which it did not take the file."""
+    hot.refusal = OSError(errno.ENOMEM, "Cannot allocate memory")
+    with structlog.testing.capture_logs():
+        assert opened(native, 1) == THROUGH_US
+    native.closed(1)
+    hot.refusal = None
+    assert hot.is_hot(INO)
+    with pytest.raises(WouldBlock):
+        native.opening(INO, os.O_RDWR)
+    assert opened(native, 2) == (wire.FOPEN_PASSTHROUGH, 1)
+    assert hot.events[-1] == "forget"
+
+
 def test_a_small_file_that_is_hot_is_never_read_through_us(native: NativeFiles, hot: Hot) -> None:
     """A mapping may still write to it, and the kernel would show its own pages."""
     hot.hot.add(SMALL)
