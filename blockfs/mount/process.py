@@ -100,11 +100,12 @@ def serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[],
     # Until everything is committed: when the kernel has unmounted, a service manager or a system that shuts down sends
     # SIGTERM to who is still there.
     with _noted_signals() as noted, _deadline(filesystem.fatal):
+        seal = False
         try:
             with filesystem.fatal.owning("the event loop"):
-                _serve_mounted(options, manager, load, filesystem, noted, ready)
+                seal = _serve_mounted(options, manager, load, filesystem, noted, ready)
         finally:
-            filesystem.close()  # or abandon it
+            filesystem.close(seal=seal)  # or abandon it
     log.info("mount.ended", volume=options.volume)
 
 
@@ -132,8 +133,8 @@ def _serve_mounted(
     filesystem: Filesystem,
     noted: list[int],
     ready: Callable[[], None],
-) -> None:
-    """Mount an open volume and serve it until the kernel has unmounted."""
+) -> bool:
+    """Mount an open volume and serve it until the kernel has unmounted; whether it shall be sealed, now that it has."""
     place = f"{shown(options.volume)} at {shown(options.mountpoint)}"
 
     def serving() -> None:
@@ -179,6 +180,7 @@ def _serve_mounted(
         parts.callback(end.announce)
         log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())
         trio.run(_run_loop, frontend, limits, end, noted, serving)
+    return handler.seals
 
 
 def _mounted(options: MountOptions, load: Load, filesystem: Filesystem, counters: Counters) -> Frontend:

@@ -47,6 +47,7 @@ class Mount:
 
     Attributes:
         ending: Set when the mount ends: long work lets go.
+        seals: When it has ended, what was written meanwhile is sealed too, and files that the kernel wrote itself go.
         why_not_native: Why the kernel reads and writes no files of the host itself; None: it does.
         scrubbed: How many blocks a scrub under way has checked, and of how many; zeros: there is none.
     """
@@ -66,6 +67,7 @@ class Mount:
         self.unmount = unmount
         self.ending = threading.Event()
         self.scrubbed = (0, 0)
+        self.seals = False
         self.why_not_native: str | None = "--native was not asked for"
         filesystem.fatal.listen(self.ending.set)
 

@@ -186,6 +186,17 @@ def test_what_is_stored_into_a_mapping_after_closing_and_sealing_is_kept(native:
     assert path.read_bytes() == b"!!!!".ljust(2 * PAGE, b"\0")
 
 
+def test_sealing_at_the_end_leaves_no_file_of_the_kernels(native: Mounted) -> None:
+    """Breaks when an older release refuses a volume that was sealed for it."""
+    (native.path / "small").write_bytes(b"content")
+    (native.path / "large").write_bytes(b"x" * 8 * MIB)
+    native.umount("--seal")
+    assert not list(native.volume.glob("hot/*"))
+    native.machines.remount("m")
+    assert (native.path / "small").read_bytes() == b"content"
+    assert (native.path / "large").read_bytes() == b"x" * 8 * MIB
+
+
 @pytest.mark.parametrize("again", ["--native", "--no-native"])
 def test_what_was_durable_outlives_a_kill_and_writers_go_on_elsewhere(native: Mounted, again: str) -> None:
     """Programs that have files open, and mapped, write on after the death of the mount: never into the next one."""

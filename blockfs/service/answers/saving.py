@@ -34,7 +34,12 @@ def shutdown(session: Conversation, request: Shutdown) -> Reply:
         session.mount.unmount()  # no repetition would help: only the next mount can commit again
         raise
     lost = session.filesystem.files.failure(is_new=True)
-    session.mount.unmount()
+    session.mount.seals = request.seal  # before: what ends then asks
+    try:
+        session.mount.unmount()
+    except BaseException:
+        session.mount.seals = False  # it is busy, and goes on
+        raise
     if lost is not None:
         raise ChangesLostError(f"the mount has ended; {lost}")
     return Done()
