@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from typing import Final
 
 from blockfs.errors import FULL
 
@@ -41,15 +42,21 @@ def sync_directory(path: str | bytes) -> None:
         os.close(fd)
 
 
+WRITE_BYTES: Final = 1 << 20
+"""Written by one call, at most. By 2 MiB and more, 200 MiB of new data on ext4 (Linux 6.18, a VM) took 0.16 to 0.47 s
+of system time every third time, all of it in copying, and 0.05 s else: where the cache takes pages as large as that,
+one that nobody has touched for long is dear. By up to 1 MiB it was 0.05 s each time."""
+
+
 def write_all(fd: int, data: bytes, offset: int) -> None:
-    """Write all of `data` at a byte offset; pwrite(2) may stop short.
+    """Write all of `data` at a byte offset, `WRITE_BYTES` at a time; pwrite(2) may stop short.
 
     Raises:
         OSError: As pwrite(2). Some of the bytes may have been written.
     """
-    written = os.pwrite(fd, data, offset)
+    view, written = memoryview(data), 0
     while written < len(data):
-        written += os.pwrite(fd, memoryview(data)[written:], offset + written)
+        written += os.pwrite(fd, view[written : written + WRITE_BYTES], offset + written)
 
 
 def write_atomically(path: str | bytes, data: bytes, *, mode: int = 0o600) -> None:

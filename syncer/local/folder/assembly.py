@@ -18,6 +18,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_length
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from blockfs.runtime.atomic import WRITE_BYTES
 from blockfs.runtime.reflink import clone_file, clone_range
 from syncer.core.model import Content, LocalTag, Meta, RelPath
 from syncer.core.rows import Origin
@@ -30,7 +31,6 @@ from syncer.local.syscalls import status
 from syncer.ports.localvalues import StageOrder
 
 _RUN_BYTES: Final = 4 << 20  # copied at once
-_RUN_BLOCKS: Final = 512  # written at once; the kernel takes 1024
 _TEMP: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 DEFAULT_MODE: Final = 0o644  # for files whose remote object carries no mode
 
@@ -134,7 +134,7 @@ class Assembly:
         start = end = 0
         for index, data in pieces:
             at, content = self._fitted(index, data)
-            if run and (at != end or len(run) == _RUN_BLOCKS):
+            if run and (at != end or end + len(content) - start > WRITE_BYTES):
                 _write_all(self._file, run, start)
                 run = []
             if not run:
@@ -252,10 +252,10 @@ class Assembly:
 
 
 def _write_all(descriptor: int, parts: Sequence[bytes], at: int) -> None:
-    """Write parts one behind the other."""
+    """Write parts one behind the other: at most `WRITE_BYTES` together, or a single one of any length."""
     left = [memoryview(part) for part in parts if part]
     while left:
-        written = os.pwritev(descriptor, left, at)
+        written = os.pwritev(descriptor, left if len(left) > 1 else [left[0][:WRITE_BYTES]], at)
         at += written
         while left and written >= len(left[0]):
             written -= len(left.pop(0))

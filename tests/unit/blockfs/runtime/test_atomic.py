@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,3 +93,19 @@ def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     with open(tmp_path / "file", "wb") as file:
         write_all(file.fileno(), b"0123456789", 2)
     assert (tmp_path / "file").read_bytes() == b"\0\0" + b"0123456789"
+
+
+def test_long_data_are_written_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than a MiB by one call is now and then ten times as dear."""
+    real, sizes = os.pwrite, list[int]()
+
+    def noted(fd: int, data: bytes, offset: int) -> int:
+        sizes.append(len(data))
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(atomic.os, "pwrite", noted)
+    data = random.Random(1).randbytes(2 * atomic.WRITE_BYTES + 5)
+    with open(tmp_path / "file", "wb") as file:
+        write_all(file.fileno(), data, 3)
+    assert sizes == [atomic.WRITE_BYTES, atomic.WRITE_BYTES, 5]
+    assert (tmp_path / "file").read_bytes() == b"\0\0\0" + data
