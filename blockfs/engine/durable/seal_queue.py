@@ -53,7 +53,7 @@ class SealQueue:
             return False
         failures: list[BlockfsError] = []
         try:
-            failures = self._sealer.seal_group(chosen)
+            failures = self._sealer.seal_group(chosen, may_mix=True)
         except NoSpaceError as error:
             failures = [error]  # it needs no other file, but room: tried again as soon as the thread has rested
         except BlockfsError as error:
@@ -71,9 +71,9 @@ class SealQueue:
 
     def _choose(self) -> list[FileState]:
         """The next group for the background. One file that fails must not keep the others from being sealed."""
-        now_s = time.monotonic()
         with self._stores.lock:
             self._table.look()
+            now_s = time.monotonic()
             presses = self._table.staged_bytes > self._table.staged_limit_bytes // 2
             due = [
                 state

@@ -140,35 +140,46 @@ class Sealer:
 
     # --- the work ---
 
-    def seal_group(self, states: list[FileState], spliced: Spliced | None = None) -> list[BlockfsError]:
+    def seal_group(
+        self, states: list[FileState], spliced: Spliced | None = None, *, may_mix: bool = False
+    ) -> list[BlockfsError]:
         """Seal files with one sync; returns the failures of single files.
+
+        Args:
+            states: The files.
+            spliced: See there.
+            may_mix: Of a hot file nobody needs the content of one instant: it may stay unsealed.
 
         Raises:
             NoSpaceError: See `seal`.
             BlockfsError: The host failed, for all of them.
         """
         try:
-            failures = self._seal_group_stubbornly(states, spliced)
+            failures = self._seal_group_stubbornly(states, spliced, may_mix=may_mix)
         except NoSpaceError:
             # What was removed a moment ago gives its room back when that is committed.
             self._committer.give_back()
-            failures = self._seal_group_stubbornly(states, spliced)
+            failures = self._seal_group_stubbornly(states, spliced, may_mix=may_mix)
         for failure in failures:
             if isinstance(failure, FlushFailedError):
                 write_down(self._table, self._committer, failure.ino)
         return failures
 
-    def _seal_group_stubbornly(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
+    def _seal_group_stubbornly(
+        self, states: list[FileState], spliced: Spliced | None, *, may_mix: bool
+    ) -> list[BlockfsError]:
         for attempt in range(_TRIES):
             try:
-                return self._seal_group_once(states, spliced)
+                return self._seal_group_once(states, spliced, may_mix=may_mix)
             except CorruptBlockError:
                 # The host lost blocks between put and sync. They are still staged: put them again.
                 if attempt == _TRIES - 1:
                     raise
         raise AssertionError
 
-    def _seal_group_once(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
+    def _seal_group_once(
+        self, states: list[FileState], spliced: Spliced | None, *, may_mix: bool
+    ) -> list[BlockfsError]:
         failures: list[BlockfsError] = []
         jobs: list[_Job] = []
         outdated: list[int] = []
@@ -176,7 +187,7 @@ class Sealer:
             for state in sorted(states, key=lambda one: one.ino):  # one order for everybody: no deadlock
                 held.enter_context(state.sealing)
             hot = [state for state in states if state.hot is not None]
-            failures += self._seal_hot(hot, spliced)
+            failures += self._seal_hot(hot, spliced, may_mix=may_mix)
             try:
                 for state in states:
                     job = self._begin(state, spliced, outdated, hot)
@@ -229,7 +240,7 @@ class Sealer:
             self._table.settle(state)
             return None
 
-    def _seal_hot(self, states: list[FileState], spliced: Spliced | None) -> list[BlockfsError]:
+    def _seal_hot(self, states: list[FileState], spliced: Spliced | None, *, may_mix: bool) -> list[BlockfsError]:
         """Seal files that have hot files, with one sync: with `sealing` held nobody gives them up.
 
         Returns:
@@ -240,7 +251,7 @@ class Sealer:
         jobs: list[HotJob] = []
         try:
             for state in states if sealer is not None else []:
-                failure = self._store_hot(state, spliced, jobs)
+                failure = self._store_hot(state, spliced, jobs, may_mix=may_mix)
                 if failure is not None:
                     failures.append(failure)
             if sealer is None or not jobs:
@@ -258,12 +269,14 @@ class Sealer:
             sealer.share_stored(job)
         return failures
 
-    def _store_hot(self, state: FileState, spliced: Spliced | None, jobs: list[HotJob]) -> BlockfsError | None:
+    def _store_hot(
+        self, state: FileState, spliced: Spliced | None, jobs: list[HotJob], *, may_mix: bool
+    ) -> BlockfsError | None:
         """Store the blocks of one hot file; returns what concerns this file alone."""
         assert self.hot is not None
         job: HotJob | None = None
         try:
-            job = self.hot.begin(state, spliced)
+            job = self.hot.begin(state, spliced, may_mix=may_mix)
             if job is not None:
                 jobs.append(job)
                 self.hot.store(job)

@@ -117,8 +117,17 @@ class HotFolder:
         """
         self._checkpoint("hot.capture")
         with space_errors("hot"):
-            copy = Descriptor(os.open(self.path, _FLAGS | os.O_TMPFILE, 0o600))
+            copy = self.nameless()
             return copy if clone_file(file.fd, copy.fd) else None
+
+    def nameless(self) -> Descriptor:
+        """An empty file without a name.
+
+        Raises:
+            NoSpaceError: The host is full.
+        """
+        with space_errors("hot"):
+            return Descriptor(os.open(self.path, _FLAGS | os.O_TMPFILE, 0o600))
 
     def sync_names(self) -> None:
         """Make the names of new hot files durable.

@@ -97,10 +97,13 @@ class HotFile:
         before, self._looked = self._looked, _seen(status)
         return before != self._looked
 
+    def has_changed_since(self, status: os.stat_result) -> bool:
+        """Whether it may have changed since it had a status, which was before all of it was written back."""
+        return _is_young(status) or _seen(status) != _seen(self.status())
+
     def see(self, status: os.stat_result, *, is_old: bool = False) -> None:
         """All was written back after it had this status. `is_old`: nobody can have written since."""
-        is_young = not is_old and time.time_ns() - status.st_ctime_ns < _YOUNG_NS
-        self.seen = None if is_young else _seen(status)
+        self.seen = None if not is_old and _is_young(status) else _seen(status)
 
     def set_times(self, atime_ns: int | None, mtime_ns: int | None) -> None:
         """Give it times of access and change; None: that stays. Whether it has changed is known before (`is_ahead`)."""
@@ -131,6 +134,10 @@ def with_status(row: Inode, status: os.stat_result) -> Inode:
     """A file's row with the size and times of its hot file."""
     ctime_ns = max(row.ctime_ns, status.st_ctime_ns)
     return replace(row, size_bytes=status.st_size, mtime_ns=status.st_mtime_ns, ctime_ns=ctime_ns)
+
+
+def _is_young(status: os.stat_result) -> bool:
+    return time.time_ns() - status.st_ctime_ns < _YOUNG_NS
 
 
 def _seen(status: os.stat_result) -> Seen:

@@ -11,10 +11,13 @@ import pytest
 
 from blockfs.engine import volume
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.hot import seal
 from blockfs.engine.hot.compare import changed_blocks
 from blockfs.engine.hot.folder import Descriptor, HotFolder
+from blockfs.engine.hot.hotfile import HotFile
 from blockfs.engine.names.attributes import AttributeChanges
 from blockfs.errors import FsError, WouldBlock
+from blockfs.service.changes import sealed_file
 from blockfs.tree.schema import FORMAT, PLAIN_FORMAT, ROOT_INO, SNAPSHOTS_INO
 from tests.unit.blockfs.engine.hot.hosts import (
     BLOCK,
@@ -342,6 +345,56 @@ def test_what_is_written_between_the_copy_and_its_hashing_is_the_next_seals(
     filesystem.files.flush(ino)
     assert sealed(filesystem, ino) == data
     assert content(filesystem, b"f") == data[: 3 * BLOCK] + b"later" + data[3 * BLOCK + 5 : 7 * BLOCK + 10]
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_seal_that_nobody_asked_for_holds_writers_shortly_and_claims_no_mixture(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch, *, writes: bool
+) -> None:
+    """Breaks if what it finds at several moments is told as the file's content of one."""
+    data = bytearray(noise(200 * BLOCK + 99))
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, data, 0)
+    filesystem.files.flush(ino)
+    data[BLOCK : BLOCK + 4] = data[150 * BLOCK : 150 * BLOCK + 4] = b"both"
+    os.pwrite(fd, b"both", BLOCK)
+    os.pwrite(fd, b"both", 150 * BLOCK)
+    filesystem.files.fsync(ino)
+    state = filesystem._table.peek(ino)
+    assert state is not None
+    assert state.hot is not None
+    settled(state.hot)
+    real, calls = seal.clone_range, []
+
+    def clone_range(source: int, target: int, start: int, length: int) -> bool:
+        calls.append(length)
+        done = real(source, target, start, length)
+        if writes:
+            os.pwrite(fd, b"late", start)
+        return done
+
+    monkeypatch.setattr(seal, "clone_range", clone_range)
+    assert filesystem._seal_queue.seal_due()
+    assert max(calls) <= 4 << 20
+    row = filesystem.tree.inode(ino)
+    assert row is not None
+    assert state.is_sealed != writes
+    filesystem.commit()
+    with filesystem.tree.committed() as view:
+        assert (sealed_file(view, ino, row.content_version) is None) == writes
+    assert sealed(filesystem, ino) == data
+    assert findings(filesystem) == []
+    filesystem.files.flush(ino)
+    assert state.is_sealed or state.hot.seen is None
+    assert sealed(filesystem, ino) == content(filesystem, b"f")
+    assert content(filesystem, b"f").count(b"late") == (2 if writes else 0)
+
+
+def settled(file: HotFile) -> None:
+    """Let its last change be one of long ago."""
+    while file.has_changed_since(file.status()):
+        os.sched_yield()
 
 
 def test_a_copy_between_hot_files_is_shared(filesystem: Filesystem) -> None:
