@@ -28,8 +28,8 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         commit_s: Seconds that a metadata change waits for others to share its commit.
         seal_workers: Threads that hash: SHA-256 scales to two from 64 KiB blocks up and loses with threads at 4 KiB.
         open_staging_files: Descriptors kept open for staging files; a copy of 10,000 small files must not exhaust them.
-        adopt_bytes: A staging file with that much new data becomes a segment; less is copied into a common one. Below,
-            a segment's own files and syncs cost more than copying (ADR 0014).
+        adopt_bytes: A staging file with that much new data becomes a segment; less is copied into a common one, so that
+            segments stay few: adopting gains a few milliseconds then (ADR 0014).
         reserve_bytes: Writes and new names fail with ENOSPC when the host has less room than this, so that metadata
             commits, sealing and deletion still have it. Never more than 1/64 of the host filesystem.
         ballast_bytes: See `blockfs.engine.space.ballast`.
