@@ -30,6 +30,7 @@ CAPABILITY = struct.pack("<IIIII", 0x0200_0000, 1 << 10, 0, 0, 0)  # VFS_CAP_REV
 LARGE = 6 << 20  # is worth it also for who only reads
 PAGE = 4096
 OWNERS = ("directory", "engine")
+FRONTENDS = ("kernel",)
 
 
 @pytest.fixture(scope="module", params=[(kind, owner) for kind in sorted(REFLINKS) for owner in OWNERS], ids="-".join)

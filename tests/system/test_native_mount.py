@@ -20,6 +20,7 @@ from tests.kit.hostfs import REFLINKS, reflinking
 from tests.system.machines import Machines
 from tests.system.namespaces import passed
 
+FRONTENDS = ("kernel",)
 PAGE = 4096
 MIB = 1 << 20
 
