@@ -170,6 +170,20 @@ class CutObjectError(CorruptionError):
         super().__init__(f"{_shown(path)} was cut on the server, and has the hash of what it was before")
 
 
+class DamagedObjectError(CorruptionError):
+    """An object of a repository is not what its name, its key or the object that led to it says.
+
+    Attributes:
+        name: Of the object, as the store knows it.
+        reason: Completes "the object NAME of the repository …".
+    """
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+        super().__init__(f"the object {name[:200]} of the repository {reason}")
+
+
 class SafetyStopError(SyncerError):
     """The plan would delete so much that a person must agree first.
 

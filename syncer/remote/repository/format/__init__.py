@@ -1,0 +1,1 @@
+"""What the objects of a repository are, byte by byte. Pure: bytes, randomness and time come as arguments."""
