@@ -1,0 +1,319 @@
+"""A store in a directory: of this machine, of a disk that travels, of another machine's share."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, ParamSpec, TypeVar
+
+import trio
+
+from blockfs.errors import FULL
+from blockfs.runtime.atomic import sync_directory, write_all
+from syncer.errors import NoSpaceError, NotAllowedError, NotFoundError, RemoteUnavailableError
+from syncer.ports.remote import Counters
+from syncer.remote.http.transport import BadReplyError
+from syncer.remote.stores.pacing import LOCAL, Pace, poll
+from syncer.remote.stores.port import (
+    MAX_BLOB_BYTES,
+    MAX_NAMES,
+    Blob,
+    StoreInfo,
+    checked,
+    is_name,
+    is_prefix,
+    size_of,
+    too_long,
+)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_THREADS: Final = 8
+_TEMPORARY: Final = ".tmp-"
+_ABANDONED_NS: Final = 2 * 86400 * 10**9  # no writer takes two days for one object; it is dead
+_READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # NONBLOCK: a fifo must not hang us
+_ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
+_DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+
+
+class DirectoryStore:
+    """`BlobStore` in a directory: an object is a file below it, under the same name.
+
+    Written as a file `.tmp-…` beside its place → fsync → rename → fsync of the directory, and of those above that were
+    made for it. What a crash leaves of that is removed by a listing that finds it two days old by the filesystem's own
+    clock, which is the store's.
+
+    The directory must stay the one that was opened: an empty mountpoint is not an empty store.
+    """
+
+    def __init__(self, path: bytes, pace: Pace = LOCAL) -> None:
+        """Begin.
+
+        Args:
+            path: Of the directory, absolute.
+            pace: How often `wait` looks: the kernel tells nothing of what other machines write on a share.
+        """
+        self._path = os.fsdecode(path)
+        self._pace = pace
+        self._identity: tuple[int, int] | None = None
+        self._threads = trio.CapacityLimiter(_THREADS)
+        self.counters = Counters()
+
+    async def open(self, *, create: bool = False) -> StoreInfo:
+        """See BlobStore."""
+        return await self._run(self._open, create)
+
+    async def get(self, name: str, span: tuple[int, int] | None = None, *, most_bytes: int = MAX_BLOB_BYTES) -> bytes:
+        """See BlobStore."""
+        assert is_name(name)
+        data = await self._run(self._read, name, span, most_bytes)
+        self.counters.bytes_received += len(data)
+        return checked(name, data, span)
+
+    async def put(self, name: str, data: bytes | Sequence[bytes], *, absent: bool = False) -> bool:
+        """See BlobStore."""
+        assert is_name(name)
+        self.counters.mutating_requests += 1
+        if not await self._run(self._write, name, data, absent):
+            return False
+        self.counters.bytes_sent += size_of(data)
+        return True
+
+    async def head(self, name: str) -> Blob | None:
+        """See BlobStore."""
+        assert is_name(name)
+        return await self._run(self._head, name)
+
+    async def listing(self, prefix: str) -> list[Blob]:
+        """See BlobStore."""
+        assert is_prefix(prefix)
+        return [blob for blob, _ in await self._run(self._listed, prefix)]
+
+    async def delete(self, name: str) -> None:
+        """See BlobStore."""
+        assert is_name(name)
+        self.counters.mutating_requests += 1
+        await self._run(self._delete, name)
+
+    async def now_ns(self) -> int:
+        """See BlobStore."""
+        return await self._run(self._now_ns)
+
+    async def wait(self, prefix: str, seen: object) -> object:
+        """See BlobStore."""
+        assert is_prefix(prefix)
+
+        async def look() -> object:
+            # With the numbers of the inodes: a file that was replaced twice within a tick of the clock is another one.
+            return tuple(await self._run(self._listed, prefix))
+
+        return await poll(look, seen, self._pace)
+
+    async def close(self) -> None:
+        """See BlobStore."""
+        await trio.lowlevel.checkpoint()
+
+    async def _run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do something in a thread. It is waited for, also when cancelled: no write may go on behind our back."""
+        self.counters.requests += 1
+        return await trio.to_thread.run_sync(lambda: self._told(work, *args, **kwargs), limiter=self._threads)
+
+    # --- in threads
+
+    def _told(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Tell the system's errors in our words."""
+        try:
+            return work(*args, **kwargs)
+        except OSError as error:
+            where = f"{self._path}: {error.strerror}"
+            if error.errno in FULL:
+                raise NoSpaceError(f"{where}; free some space and repeat") from error
+            if error.errno in _DENIED:
+                raise NotAllowedError(self._path, str(error.strerror)) from error
+            raise RemoteUnavailableError(where) from error
+
+    def _open(self, create: bool) -> StoreInfo:
+        if create:
+            self._make_directory(self._path)
+        try:
+            found = os.stat(self._path)
+        except OSError as error:
+            if error.errno in _ABSENT:
+                raise NotFoundError(f"{self._path} does not exist") from None
+            raise
+        if not stat.S_ISDIR(found.st_mode):
+            raise NotFoundError(f"{self._path} is not a directory")
+        self._identity = (found.st_dev, found.st_ino)
+        return StoreInfo(text=f"directory {self._path}", absent="mostly")
+
+    def _check(self) -> None:
+        """What is about to be called absent must not be so because the disk is not mounted any more.
+
+        Raises:
+            RemoteUnavailableError: Another directory is there, or none.
+        """
+        assert self._identity is not None, "open() comes first"
+        try:
+            found = os.stat(self._path)
+        except OSError as error:
+            raise RemoteUnavailableError(f"{self._path}: {error.strerror}; is it mounted?") from None
+        if (found.st_dev, found.st_ino) != self._identity:
+            raise RemoteUnavailableError(f"{self._path} is not the directory that was opened: was it unmounted?")
+
+    def _place(self, name: str) -> str:
+        return f"{self._path}/{name}"
+
+    def _read(self, name: str, span: tuple[int, int] | None, most_bytes: int) -> bytes:
+        with self._opened(name) as descriptor:
+            first, length = (0, most_bytes + 1) if span is None else span
+            # One more than there may be, lest a file that grows be taken for a whole one.
+            wanted = min(length, max(0, os.fstat(descriptor).st_size + 1 - first))
+            data = _read_all(descriptor, first, wanted)
+        if span is None and len(data) > most_bytes:
+            raise too_long(name, most_bytes)
+        return data
+
+    @contextlib.contextmanager
+    def _opened(self, name: str) -> Iterator[int]:
+        try:
+            descriptor = os.open(self._place(name), _READ_FLAGS)
+        except OSError as error:
+            if error.errno not in _ABSENT:
+                raise
+            self._check()
+            raise NotFoundError(f"{self._path} has no {name}") from None
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise BadReplyError(f"{self._place(name)} is not a regular file")
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _write(self, name: str, data: bytes | Sequence[bytes], absent: bool) -> bool:
+        self._check()
+        path = self._place(name)
+        folder = os.path.dirname(path)
+        if absent and os.path.lexists(path):
+            sync_directory(folder)  # whoever wrote it may have died before it did this
+            return False
+        self._make_directory(folder)
+        temporary = f"{folder}/{_TEMPORARY}{secrets.token_hex(16)}"
+        # Staged → fsync → renamed → its directory synced: a power cut leaves the old, the new, or a file `.tmp-…`.
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            try:
+                offset = 0
+                for piece in (data,) if isinstance(data, bytes) else data:
+                    write_all(descriptor, piece, offset)
+                    offset += len(piece)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        sync_directory(folder)
+        return True
+
+    def _make_directory(self, folder: str) -> None:
+        """Make a directory and those above it, durably. Made by somebody else meanwhile: fine, and as durable."""
+        if os.path.isdir(folder):
+            return
+        above = os.path.dirname(folder)
+        self._make_directory(above)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        sync_directory(above)
+
+    def _head(self, name: str) -> Blob | None:
+        try:
+            found = os.stat(self._place(name), follow_symlinks=False)
+        except OSError as error:
+            if error.errno not in _ABSENT:
+                raise
+            self._check()
+            return None
+        return Blob(name, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
+
+    def _listed(self, prefix: str) -> list[tuple[Blob, int]]:
+        """Each with its inode."""
+        self._check()
+        found: list[tuple[Blob, int]] = []
+        pending = [prefix]
+        while pending:
+            self._list_directory(pending.pop(), found, pending)
+            if len(found) + len(pending) > MAX_NAMES:
+                raise BadReplyError(f"{self._path} has more than {MAX_NAMES} files")
+        self._check()
+        found.sort(key=lambda each: each[0].name)
+        return found
+
+    def _list_directory(self, prefix: str, found: list[tuple[Blob, int]], pending: list[str]) -> None:
+        try:
+            entries = os.scandir(self._place(prefix))
+        except OSError as error:
+            if error.errno in _ABSENT:
+                return
+            raise
+        with entries:
+            for entry in entries:
+                name = prefix + entry.name
+                if entry.name.startswith(_TEMPORARY):
+                    self._sweep(entry)
+                elif is_name(name):
+                    if entry.is_dir():  # also by a symlink: a part of a store may lie on another disk
+                        pending.append(name + "/")
+                        continue
+                    with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+                        status = entry.stat(follow_symlinks=False)
+                        if stat.S_ISREG(status.st_mode):
+                            found.append((Blob(name, status.st_size, status.st_mtime_ns), status.st_ino))
+
+    def _sweep(self, entry: os.DirEntry[str]) -> None:
+        """Remove what a writer left that died long ago; if that can't be, it stays."""
+        with contextlib.suppress(OSError):
+            if self._now_ns() - entry.stat(follow_symlinks=False).st_mtime_ns > _ABANDONED_NS:
+                os.unlink(entry.path)
+
+    def _delete(self, name: str) -> None:
+        path = self._place(name)
+        try:
+            os.unlink(path)
+        except OSError as error:
+            if error.errno not in _ABSENT:
+                raise
+            self._check()
+            return
+        sync_directory(os.path.dirname(path))
+
+    def _now_ns(self) -> int:
+        self._check()
+        path = f"{self._path}/{_TEMPORARY}{secrets.token_hex(16)}"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            os.write(descriptor, b"?")  # the server of a share sets its own time when it is written to
+            os.fsync(descriptor)
+            return os.fstat(descriptor).st_mtime_ns
+        finally:
+            os.close(descriptor)
+            os.unlink(path)
+
+
+def _read_all(descriptor: int, first: int, length: int) -> bytes:
+    """Up to so many bytes, fewer at the end of the file; pread(2) may stop short."""
+    data = os.pread(descriptor, length, first)
+    if len(data) == length or not data:
+        return data
+    parts = [data]
+    got = len(data)
+    while got < length and (data := os.pread(descriptor, length - got, first + got)):
+        parts.append(data)
+        got += len(data)
+    return b"".join(parts)
