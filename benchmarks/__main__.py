@@ -2,7 +2,7 @@
 
 python -m benchmarks [NAME…]
 python -m benchmarks lan [--quick] [PART…]
-python -m benchmarks targets [--quick] [PART…]
+python -m benchmarks targets [native] [--quick] [PART…]
 python -m benchmarks space [--more]
 """
 

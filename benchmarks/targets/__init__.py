@@ -1,1 +1,1 @@
-"""`python -m benchmarks targets`: a writeback mount beside the host and two passthroughs; each row has its target."""
+"""`python -m benchmarks targets [native]`: a mount beside the host and passthroughs; each row has its target."""

@@ -1,4 +1,4 @@
-"""The parts of `python -m benchmarks targets`, and where their results go."""
+"""The parts of `python -m benchmarks targets [native]`, and where their results go."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from benchmarks import harness, rows
 from benchmarks.targets import company, copies, handlers, names, pages, streams
-from benchmarks.targets.places import Places, opened
+from benchmarks.targets.places import Places, opened, opened_native
 from benchmarks.targets.sizes import FULL, QUICK, Sizes
 
 PARTS: Final[dict[str, Callable[[Places, Sizes], list[rows.Row]]]] = {
@@ -26,13 +26,17 @@ PARTS: Final[dict[str, Callable[[Places, Sizes], list[rows.Row]]]] = {
     "company": company.run,
     "handlers": handlers.run,
 }
+NATIVE: Final = "native"
 PROJECT: Final = Path(__file__).parents[2]
 PAGE: Final = PROJECT / "docs/reference/benchmarks.md"
 
 
 def main(arguments: Sequence[str]) -> None:
     """Run the named parts, or all, beside each other on the same mounts."""
-    asked = _parser().parse_args(arguments)
+    is_native = arguments[:1] == [NATIVE]
+    # Handlers are measured without a mount.
+    parts = {name: part for name, part in PARTS.items() if not (is_native and name == "handlers")}
+    asked = _parser(parts).parse_args(arguments[is_native:])
     sizes = QUICK if asked.quick else FULL
     if asked.large_gib is not None:
         sizes = replace(sizes, large_bytes=int(asked.large_gib * (1 << 30)))
@@ -42,23 +46,24 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit("run it as root: it drops caches, and mounts by mount(2)")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unmount after `kill`, too
     # A quick look is no result: it goes elsewhere.
-    results = (PROJECT / "build/benchmarks" if asked.quick else harness.RESULTS) / "targets.jsonl"
-    with opened() as places:
-        for name in asked.part or PARTS:
+    name = "targets-native.jsonl" if is_native else "targets.jsonl"
+    results = (PROJECT / "build/benchmarks" if asked.quick else harness.RESULTS) / name
+    with opened_native() if is_native else opened() as places:
+        for name in asked.part or parts:
             began_s = time.monotonic()
-            found = PARTS[name](places, sizes)
+            found = parts[name](places, sizes)
             took_s = round(time.monotonic() - began_s)
             rows.save(results, name, found, seconds=took_s)
             print(f"## {name} ({took_s} s) {harness.busy()}\n\n{rows.table(found)}", flush=True)
             if not asked.quick:
-                text = f"{rows.circumstances(results)}\n{rows.table(rows.read(results, list(PARTS)))}"
-                rows.put_into_page(PAGE, "python -m benchmarks targets", text)
+                text = f"{rows.circumstances(results)}\n{rows.table(rows.read(results, list(parts)))}"
+                rows.put_into_page(PAGE, f"python -m benchmarks targets{f' {NATIVE}' * is_native}", text)
     print(results.relative_to(PROJECT))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks targets", description=__doc__)
-    parser.add_argument("part", nargs="*", choices=[*PARTS, []], help="all of them, if none is named")
+def _parser(parts: Iterable[str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks targets [{NATIVE}]", description=__doc__)
+    parser.add_argument("part", nargs="*", choices=[*parts, []], help="all of them, if none is named")
     parser.add_argument("--quick", action="store_true", help="a little of everything; writes to build/benchmarks")
     parser.add_argument("--large-gib", type=float, help="of what is written and sealed (0.5; 10 in the targets)")
     parser.add_argument("--repetitions", type=int, help="of each measurement")

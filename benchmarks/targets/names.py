@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.harness import seconds
 from benchmarks.rows import Row
-from benchmarks.targets.places import Place, Places, drop_names, in_turns, share
+from benchmarks.targets.places import K, Place, Places, drop_names, in_turns, share
 from benchmarks.targets.sizes import Sizes
 
 
@@ -21,21 +21,21 @@ def run(places: Places, sizes: Sizes) -> list[Row]:
         "stat, nothing cached": (stat, True),
         "unlink": (unlink, False),
     }
-    found: dict[str, dict[str, list[float]]] = {work: {name: [] for name in places.raw} for work in works}
+    found: dict[str, dict[str, list[float]]] = {work: {name: [] for name in places.names} for work in works}
     for _ in range(sizes.repetitions):
         for work, (action, is_uncached) in works.items():
             for name, values in in_turns(
-                places.raw, partial(_rate, action=action, count=count, is_uncached=is_uncached), 1
+                places.names, partial(_rate, action=action, count=count, is_uncached=is_uncached), 1
             ).items():
                 found[work][name] += values
     for work, each in found.items():
-        rows.append(share("names", work, "1/s", each, 0.7))
-    for place in places.raw.values():
+        rows.append(share("names", work, "1/s", each, 0.7, of=K))
+    for place in places.names.values():
         create(place.folder, sizes.listing)
     listed = partial(_rate, action=look_at_all, count=sizes.listing, is_uncached=True)
-    each = in_turns(places.raw, listed, sizes.repetitions)
-    rows.append(share("names", f"readdir + stat of {sizes.listing:,}, nothing cached", "1/s", each, 0.7))
-    for place in places.raw.values():
+    each = in_turns(places.names, listed, sizes.repetitions)
+    rows.append(share("names", f"readdir + stat of {sizes.listing:,}, nothing cached", "1/s", each, 0.7, of=K))
+    for place in places.names.values():
         place.tidy()
     return rows
 
