@@ -23,6 +23,7 @@ PARTS: Final[dict[str, Callable[[Places, Sizes], list[rows.Row]]]] = {
     "pages": pages.run,
     "names": names.run,
     "copies": copies.run,
+    "memory": copies.memory,
     "company": company.run,
     "handlers": handlers.run,
 }

@@ -63,7 +63,6 @@ def run(places: Places, sizes: Sizes) -> list[Row]:
             values=found["scattered"],
             limit=50.0,
         ),
-        memory(ours, sizes),
     ]
     for place in (ours, host):
         place.tidy()
@@ -132,8 +131,9 @@ def first_read(place: Place, name: str, sizes: Sizes) -> float:
     return elapsed_s
 
 
-def memory(ours: Place, sizes: Sizes) -> Row:
+def memory(places: Places, sizes: Sizes) -> list[Row]:
     """Anonymous memory of the mount while full images are open that share their blocks, and are read and written in."""
+    ours = places.raw[OURS]
     each = sizes.logical_bytes // sizes.open_files // MIB * MIB
     first = ours.folder / "full-0"
     make_full(ours, first, each, sizes)
@@ -154,14 +154,9 @@ def memory(ours: Place, sizes: Sizes) -> Row:
             time.sleep(0)
             values.append(_anonymous_mib(pid))
         notes = {"logical bytes": float(sum(path.stat().st_size for path in paths))}
-    return Row(
-        part="copies",
-        work=f"RssAnon, {sizes.logical_bytes >> 30:,} GiB logical, {sizes.open_files} open files",
-        unit="MB",
-        values=values,
-        limit=300.0,
-        notes=notes,
-    )
+    ours.tidy()
+    work = f"RssAnon, {sizes.logical_bytes >> 30:,} GiB logical, {sizes.open_files} open files"
+    return [Row(part="memory", work=work, unit="MB", values=values, limit=300.0, notes=notes)]
 
 
 def _fill(path: Path, size_bytes: int) -> None:
