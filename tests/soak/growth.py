@@ -1,9 +1,16 @@
-"""Half an hour of mixed load: memory, descriptors, threads and databases of the mount must not keep growing."""
+"""Half an hour of mixed load on a mount of each front-end and mode, side by side.
+
+Memory, descriptors, threads, databases and the host's space must not keep growing; what is deleted in the end is gone
+from the host.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import select
+import shutil
 import signal
 import statistics
 import subprocess
@@ -11,6 +18,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -18,13 +28,24 @@ import msgspec
 
 from blockfs.control.client import ControlClient
 from blockfs.control.protocol import Applied, CursorMsg, Expect, InstallFile, NodeRow
+from tests.kit.hostfs import mounted_file
 from tests.soak.report import Report
 from tests.system.machines import Machines
 
-MINUTES: Final = 31
+MINUTES: Final = 32
 DURATION_S: Final = 30 * 60
 SAMPLES: Final = 180
 PROJECT: Final = Path(__file__).parents[2]
+HOST_BYTES: Final = 16 << 30
+"""Of the native mount's XFS, in a sparse file."""
+WAYS: Final = {
+    "pyfuse3": ("--frontend", "pyfuse3"),
+    "kernel": ("--frontend", "kernel", "--no-native"),
+    "native": ("--frontend", "kernel", "--native"),
+}
+"""Options of each mount."""
+LEFT_BYTES: Final = 16 << 20
+"""What the segments of a volume may take when all that was in it is deleted and collected."""
 
 
 class Tolerance(msgspec.Struct, frozen=True):
@@ -48,6 +69,7 @@ TOLERANCES: Final = {
     # These two go up and down by themselves: what is staged waits for a flush, what is dead for a collection.
     "staging_bytes": Tolerance(64 << 20, 0.2),
     "segment_bytes": Tolerance(64 << 20, 0.2),
+    "hot_bytes": Tolerance(64 << 20, 0.2),
     "log_bytes": Tolerance(64 << 10, 0.0),
 }
 
@@ -63,13 +85,16 @@ def sample(pid: int, volume: Path) -> dict[str, int]:
         "index_bytes": (volume / "blocks" / "index" / "data.mdb").stat().st_size,
         "staging_bytes": allocated(volume / "staging"),
         "segment_bytes": allocated(volume / "blocks" / "segments"),
+        "hot_bytes": allocated(volume / "hot"),
         "log_bytes": (volume / "mount.log").stat().st_size,
     }
 
 
 def allocated(folder: Path) -> int:
-    """Bytes that the files of a folder take on the host."""
+    """Bytes that the files of a folder take on the host; 0 if there is none."""
     total = 0
+    if not folder.exists():
+        return total
     for entry in os.scandir(folder):
         try:
             total += entry.stat().st_blocks * 512
@@ -133,65 +158,127 @@ class Syncer(threading.Thread):
             (self.applied / f"{self.installed - 20}").unlink()
 
 
-def watch(machines: Machines, duration_s: float, report: Report) -> dict[str, list[int]]:
-    """Run the load and sample; then everything must be sound."""
-    mount = machines.volume("v")
-    volume = machines.home / "volume-v"
-    for name in ("load", "applied"):
-        (mount / name).mkdir()
-    pid = machines.mount_pid("v")
-    logs = machines.folder("logs")
-    command = [sys.executable, "-m", "tests.crash.load", mount, volume, mount / "load", logs, "0", "1"]
-    syncer = Syncer(volume, mount / "applied")
-    values: dict[str, list[int]] = {name: [] for name in (*TOLERANCES, "changes")}
-    with subprocess.Popen(command, cwd=PROJECT, start_new_session=True) as load:
-        syncer.start()
-        try:
-            for number in range(SAMPLES):
-                time.sleep(duration_s / SAMPLES)
-                assert load.poll() is None, "the load has ended"
-                assert syncer.is_alive(), "the syncer has ended"
-                figures = sample(pid, volume)
-                figures["changes"] = syncer.cursor.sequence if syncer.cursor is not None else 0
-                for name, figure in figures.items():
-                    values[name].append(figure)
-                if number % 15 == 0:
-                    report.progress(", ".join(f"{name} {figure:,}" for name, figure in figures.items()))
-        finally:
-            os.killpg(load.pid, signal.SIGTERM)
-            syncer.ending.set()
-            syncer.join()
-    unexpected = [path.name for path in logs.iterdir() if "unexpected" in path.read_text()]
-    assert not unexpected, f"workers failed: {unexpected}"
-    report.record("load", syncer_cycles=syncer.cycles, files_installed=syncer.installed)
-    machines.run("umount", mount, "--seal")
-    machines.run("fsck", volume)
-    machines.run("scrub", volume)
-    return values
+class Watched:
+    """One mount under load: what is sampled of it, and what it must be in the end."""
+
+    def __init__(self, way: str, machines: Machines, report: Report) -> None:
+        self.way = way
+        self.machines = machines
+        self.report = report
+        self.mount = machines.remount("v", *WAYS[way])
+        self.volume = machines.home / "volume-v"
+        self.pid = machines.mount_pid("v")
+        self.values: dict[str, list[int]] = {name: [] for name in (*TOLERANCES, "changes")}
+        told = json.loads(machines.run("stats", self.mount, "--json").stdout)
+        assert (told["frontend"], told["mode"]) == (
+            "pyfuse3" if way == "pyfuse3" else "kernel",
+            "native" if way == "native" else "writeback",
+        ), told
+
+    def watch(self, duration_s: float) -> None:
+        """Run the load and sample; then everything must be sound."""
+        for name in ("load", "applied"):
+            (self.mount / name).mkdir()
+        logs = self.machines.folder("logs")
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "tests.crash.load",
+            self.mount,
+            self.volume,
+            self.mount / "load",
+            logs,
+            "0",
+            "1",
+        ]
+        syncer = Syncer(self.volume, self.mount / "applied")
+        with subprocess.Popen(command, cwd=PROJECT, start_new_session=True) as load:
+            syncer.start()
+            try:
+                for number in range(SAMPLES):
+                    time.sleep(duration_s / SAMPLES)
+                    assert load.poll() is None, "the load has ended"
+                    assert syncer.is_alive(), "the syncer has ended"
+                    self._sample(syncer, is_told=number % 15 == 0)
+            finally:
+                os.killpg(load.pid, signal.SIGTERM)
+                syncer.ending.set()
+                syncer.join()
+        unexpected = [path.name for path in logs.iterdir() if "unexpected" in path.read_text()]
+        assert not unexpected, f"workers failed: {unexpected}"
+        self.report.record(f"{self.way}: load", syncer_cycles=syncer.cycles, files_installed=syncer.installed)
+        self._end()
+
+    def _sample(self, syncer: Syncer, *, is_told: bool) -> None:
+        figures = sample(self.pid, self.volume)
+        figures["changes"] = syncer.cursor.sequence if syncer.cursor is not None else 0
+        for name, figure in figures.items():
+            self.values[name].append(figure)
+        if is_told:
+            told = ", ".join(f"{name} {figure:,}" for name, figure in figures.items())
+            self.report.progress(f"{self.way}: {told}")
+
+    def _end(self) -> None:
+        self.machines.run("umount", self.mount, "--seal")
+        self.machines.run("fsck", self.volume)
+        self.machines.run("scrub", self.volume)
+        self.machines.remount("v", *WAYS[self.way])
+        for name in ("load", "applied"):
+            shutil.rmtree(self.mount / name)
+        process = os.pidfd_open(self.machines.mount_pid("v"))
+        self.machines.run("umount", self.mount, "--seal")
+        select.select([process], [], [])  # until it ends, the host's filesystem is busy
+        os.close(process)
+        self.machines.run("gc", self.volume)
+        left = {name: allocated(self.volume / name) for name in ("blocks/segments", "staging", "hot")}
+        self.report.record(f"{self.way}: all deleted", **left)
+        assert sum(left.values()) <= LEFT_BYTES, f"{self.way}: deleted, and still there: {left}"
+
+    def growing(self) -> list[str]:
+        """What grew more than it may."""
+        found = []
+        for name, tolerance in TOLERANCES.items():
+            values = self.values[name]
+            grown = growth(values)
+            if name == "tree_bytes":
+                grown -= growth(self.values["changes"]) * JOURNAL_ROW_BYTES
+            mean = statistics.mean(values[SAMPLES // 2 :])
+            allowed = max(tolerance.absolute, tolerance.share * mean)
+            self.report.record(
+                f"{self.way}: {name}",
+                first=values[0],
+                last=values[-1],
+                second_half_mean=round(mean),
+                growth_over_second_half=round(grown),
+                allowed=round(allowed),
+                every_tenth=values[::10],
+            )
+            if grown > allowed:
+                found.append(f"{self.way}: {name} grew by {grown:,.0f} over the second half, more than {allowed:,.0f}")
+        return found
+
+
+@contextmanager
+def watched(way: str, home: Path, report: Report) -> Iterator[Watched]:
+    """A mount of a new volume: a native one on an XFS of its own."""
+    home.mkdir()
+    with ExitStack() as stack:
+        if way == "native":
+            home = stack.enter_context(mounted_file(home, HOST_BYTES, "mkfs.xfs", "-q")) / "home"
+            home.mkdir()
+        machines = Machines(home)
+        stack.callback(machines.close)
+        machines.run("init", home / "volume-v")
+        machines.folder("v")
+        yield Watched(way, machines, report)
 
 
 def run(scale: float, report: Report) -> None:
     """See the module."""
-    with tempfile.TemporaryDirectory(prefix="blocksync-growth-") as home:
-        machines = Machines(Path(home))
-        values = watch(machines, DURATION_S * scale, report)
-        machines.close()
-    growing = []
-    for name, tolerance in TOLERANCES.items():
-        grown = growth(values[name])
-        if name == "tree_bytes":
-            grown -= growth(values["changes"]) * JOURNAL_ROW_BYTES
-        mean = statistics.mean(values[name][SAMPLES // 2 :])
-        allowed = max(tolerance.absolute, tolerance.share * mean)
-        report.record(
-            name,
-            first=values[name][0],
-            last=values[name][-1],
-            second_half_mean=round(mean),
-            growth_over_second_half=round(grown),
-            allowed=round(allowed),
-            every_tenth=values[name][::10],
-        )
-        if grown > allowed:
-            growing.append(f"{name} grew by {grown:,.0f} over the second half, more than {allowed:,.0f}")
+    with tempfile.TemporaryDirectory(prefix="blocksync-growth-") as home, ExitStack() as stack:
+        mounts = [stack.enter_context(watched(way, Path(home, way), report)) for way in WAYS]
+        with ThreadPoolExecutor(len(mounts)) as threads:
+            for ended in [threads.submit(each.watch, DURATION_S * scale) for each in mounts]:
+                ended.result()
+    growing = [line for each in mounts for line in each.growing()]
     assert not growing, growing
