@@ -24,6 +24,8 @@ SYSTEM_PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 PAGE = 4096
 FILES = 40
 TABLE_PAGES = 512
+TRIMMED_MIB = 16
+"""The guest writes as much in the end, removes it, and trims its disk."""
 DISK_SIZE = "48M"
 
 FIND_DISK = f"""#!/bin/busybox sh
@@ -60,7 +62,9 @@ while [ $version -le $LAST ]; do
     busybox echo "synced $page $version"
     version=$((version + 1))
 done 2>/dev/null
-busybox rm -f /data/f0 /data/f1
+busybox yes "large" | busybox dd of=/data/large bs=1M count={TRIMMED_MIB} $whole conv=fsync 2>/dev/null
+busybox rm -f /data/f0 /data/f1 /data/large
+busybox sync
 busybox fstrim -v / 2>&1
 busybox echo "trimmed"
 busybox mount -o remount,ro /
