@@ -13,7 +13,7 @@ from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import BATCH_ROWS, Index, Row, SegmentState
 from blockfs.blocks.layout import Layout
-from blockfs.blocks.segment import RAW
+from blockfs.blocks.segment import RAW, align
 from blockfs.blocks.writer import SegmentSource, SegmentWriter
 from blockfs.errors import BlockfsError, CorruptBlockError, NoSpaceError
 
@@ -95,36 +95,50 @@ class Appender:
                 self._lost.pop(block_id, None)
             self._appended += len(new)
 
-    def share(self, block_id: BlockId, source: int, start: int, length: int, hold: EpochHold) -> bool:
-        """Add a raw block by sharing the pages in which another file has it, unless it is pending already.
+    def share(self, blocks: Sequence[tuple[BlockId, int]], source: int, start: int, hold: EpochHold) -> bool:
+        """Add raw blocks by sharing the pages in which another file has them, but those that are pending already.
 
         Args:
-            block_id: Its id: what the pages hold has it, and nobody changes them in this file.
+            blocks: Their ids and the lengths of the canonical blocks, in the file one after the other, each on pages of
+                its own: what these hold has that id, what follows in the last one is NUL, nobody changes them there.
             source: Descriptor of the file.
             start: First byte there, a multiple of 4096.
-            length: Bytes of the canonical block; what follows in the last page is NUL and in the file, too.
             hold: As for `add`.
 
         Returns:
-            False if the host can't.
+            False if the host can't: some of them may be added all the same.
 
         Raises:
-            NoSpaceError: Nothing was added.
+            NoSpaceError: As above.
         """
         with self._lock:
-            known = self.pending.get(block_id)
-            if known is not None and known.join(hold):
-                return True
-            self._disk.check_room(self._layout.segments, 0)
-            writer = self._writer()
-            offset = writer.share(source, start, length)
-            if offset is None:
-                return False
-            row = Row(writer.number, offset, length, length, RAW, False, hold.epoch)
-            self.pending[block_id] = Pending(row, hold)
-            self._lost.pop(block_id, None)
-            self._appended += 1
+            run: dict[BlockId, int] = {}
+            end = start
+            for block_id, length in blocks:
+                known = self.pending.get(block_id)
+                end += align(length)
+                if block_id not in run and (known is None or not known.join(hold)):
+                    run[block_id] = length
+                elif self._share(run, source, start, hold):
+                    run, start = {}, end
+                else:
+                    return False
+            return self._share(run, source, start, hold)
+
+    def _share(self, run: Mapping[BlockId, int], source: int, start: int, hold: EpochHold) -> bool:
+        if not run:
             return True
+        self._disk.check_room(self._layout.segments, 0)
+        writer = self._writer()
+        offset = writer.share(source, start, sum(map(align, run.values())))
+        if offset is None:
+            return False
+        for block_id, length in run.items():
+            self.pending[block_id] = Pending(Row(writer.number, offset, length, length, RAW, False, hold.epoch), hold)
+            self._lost.pop(block_id, None)
+            offset += align(length)
+        self._appended += len(run)
+        return True
 
     def join(self, block_id: bytes, hold: EpochHold) -> bool:
         """Rely on a pending block; False if there is none, or if it is too late for this hold's epoch."""

@@ -286,15 +286,15 @@ class BlockDirectory:
         """Give back what an adopted file has beside its blocks. A collection does it, too: this is sooner."""
         Reclaimer(self.layout, self.index, self.disk).settle_adopted(number)
 
-    def share(self, block_id: BlockId, source: int, start: int, length: int, hold: EpochHold) -> bool:
-        """Store a block that isn't stored, as `put` does, by sharing pages of a file; see `Appender.share`.
+    def share(self, blocks: Sequence[tuple[BlockId, int]], source: int, start: int, hold: EpochHold) -> bool:
+        """Store blocks that aren't stored, as `put` does, by sharing pages of a file; see `Appender.share`.
 
         Returns:
-            False if the host can't: `put` it.
+            False if the host can't: `put` each.
         """
         assert not hold.released
         self._check_writable()
-        return self._appender.share(block_id, source, start, length, hold)
+        return self._appender.share(blocks, source, start, hold)
 
     def _named(self, data: bytes) -> tuple[BlockId, bytes]:
         """A block's id and its canonical bytes."""

@@ -28,7 +28,7 @@ from blockfs.engine.hot.compare import changed_blocks
 from blockfs.engine.hot.flush import HotFlusher
 from blockfs.engine.hot.folder import Descriptor, HotFolder
 from blockfs.engine.hot.hotfile import HotFile
-from blockfs.engine.hot.seal import block_id_of
+from blockfs.engine.hot.naming import block_id_of
 from blockfs.errors import BlockfsError, WouldBlock
 from blockfs.runtime.logs import Log
 from blockfs.runtime.reflink import clone_range, extents

@@ -6,8 +6,9 @@ from the hot file's page cache, then ask where it still lies where the copy does
 the copy's pages into segments → fdatasync of the segments and index commit → leaves, size and `sealed` in one change
 set → commit. The hot file is the content before and after, so a crash at any point finds it whole, and seals again.
 
-What is stored already is not taken over: its bytes are compared, and the hot file comes to share them, under the
-kernel's locks and only if they are equal at that moment. So do NUL bytes with a hole.
+What is stored already is not taken over: the host compares the bytes, under the kernel's locks, and has the file share
+the stored ones only if they are equal at that moment. So does the hot file, where there is a copy, and NUL bytes share
+a hole.
 
 A file that nobody has open needs no copy: if it was opened meanwhile, it is done again with one.
 
@@ -18,7 +19,6 @@ mixture of moments then: the file stays `behind`, and nobody takes them for its 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -29,18 +29,20 @@ from msgspec.structs import replace
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from blockfs.blocks.reader import SegmentFile
+from blockfs.blocks.segment import align
 from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.hostfile import HostIoError, translated
 from blockfs.engine.content.leaves import set_blocks
 from blockfs.engine.context import Stores
-from blockfs.engine.hot.addresses import PAGE, Run, dirty_blocks, moved
+from blockfs.engine.hot.addresses import PAGE, Run, Stored, dirty_blocks, moved, runs
 from blockfs.engine.hot.compare import changed_blocks
 from blockfs.engine.hot.folder import Descriptor, HotFolder
 from blockfs.engine.hot.hotfile import HotFile, with_status
+from blockfs.engine.hot.naming import Named, named
 from blockfs.runtime.fiemap import UNKNOWN, OddMapError
 from blockfs.runtime.reflink import clone_range, extents, share_equal
 
-_READ_BYTES: Final = 1 << 20
 _SMALL_BYTES: Final = 1 << 20  # below, asking for extents costs more than reading it all
 _BATCH: Final = 256  # blocks looked up in one transaction
 _PIECE_BYTES: Final = 4 << 20  # shared at once: 3 ms on XFS, in which nobody writes to the file
@@ -63,7 +65,8 @@ class HotJob:
         size_bytes: Of the content that is sealed.
         is_small: It is new and short: its bytes are put, as nobody needs the hot file much longer.
         ids: Block number → id of what may have changed.
-        unshared: Blocks of these that the hot file does not share wholly with a segment, or with a hole.
+        unshared: Blocks of these that the hot file does not share wholly with a segment, or with a hole; and of
+            each the bytes that are not NUL, in whole pages.
         hold: Keeps the blocks.
         may_mix: Nobody needs the content of one instant.
         is_mixed: It is that of several.
@@ -99,7 +102,7 @@ class HotJob:
     def begin(self) -> None:
         """Note what it begins with. Under the lock."""
         self.ids: dict[int, BlockId] = {}
-        self.unshared: list[int] = []
+        self.unshared: dict[int, int] = {}
         self.is_small = False
         self.is_mixed = False
         status = self.state.look()
@@ -230,55 +233,63 @@ class HotSealer:
         return copy, [number for first, end in changed for number in range(first, end)]
 
     def _put(self, job: HotJob, source: Descriptor, numbers: list[int]) -> None:
-        lengths: dict[int, int] = {}
-        for number, data in self._read(job, job.hot.file, numbers):
-            self._note(job, lengths, number, data)
+        found = self._named(job, job.hot.file, numbers)
         if source is not job.hot.file:
             changed = self._changed_since(job, source)
-            for number, data in self._read(job, source, [one for one in numbers if one in changed]):
-                self._note(job, lengths, number, data)
-        absent = set(self._stores.blocks.missing(job.ids.values()))
-        most = self._stores.block_size - PAGE
+            found |= self._named(job, source, [one for one in numbers if one in changed])
+        job.ids = {number: found[number].block_id for number in numbers}
+        absent = set(self._stores.blocks.missing(job.ids.values(), job.hold))
+        done: set[int] = set()
+        if not job.is_small:
+            there = [one for one in numbers if job.ids[one] not in absent]
+            done = self._share_equal(job, source, there, is_proof=True)
+            new = {job.ids[one]: one for one in reversed(numbers) if job.ids[one] in absent}
+            for run in self._new_runs(job, {one: found[one] for one in sorted(new.values())}):
+                if self._share_new(job, source, run):
+                    done.update(number for number, _ in run)
+        stored_ids = {ZERO_BLOCK, *(job.ids[number] for number in done)}
         for number in numbers:
-            self._stores.priority.give_way()
-            is_shared = False
-            if job.ids[number] != ZERO_BLOCK:
-                is_shared = self._put_block(job, source, number, lengths[number], is_absent=job.ids[number] in absent)
-            if not is_shared or lengths[number] <= most:
-                job.unshared.append(number)
+            if job.ids[number] not in stored_ids:
+                self._put_block(job, source, number, found[number])
+                stored_ids.add(job.ids[number])
+            is_hot_files = source is job.hot.file or job.ids[number] in absent
+            stored = align(found[number].length)
+            if number not in done or not is_hot_files or stored < self._stores.block_size:
+                job.unshared[number] = stored
 
-    def _note(self, job: HotJob, lengths: dict[int, int], number: int, data: bytes) -> None:
-        canonical = data.rstrip(b"\0")
-        job.ids[number] = block_id_of(canonical)
-        lengths[number] = len(canonical)
+    def _named(self, job: HotJob, file: Descriptor, numbers: list[int]) -> dict[int, Named]:
+        return named(file.fd, numbers, job.size_bytes, self._stores.block_size, self._stores.priority.give_way)
 
-    def _put_block(self, job: HotJob, source: Descriptor, number: int, length: int, *, is_absent: bool) -> bool:
-        """Store a block; returns whether by sharing its pages."""
-        blocks, start = self._stores.blocks, number * self._stores.block_size
+    def _new_runs(self, job: HotJob, new: dict[int, Named]) -> Iterator[list[tuple[int, Named]]]:
+        """Blocks that segments may take over, as runs that lie together, in pages that are wholly the file's."""
+        block_size = self._stores.block_size
+        most = max(1, _PIECE_BYTES // block_size)
+        run: list[tuple[int, Named]] = []
+        for number, one in new.items():
+            if job.is_small or number * block_size + align(one.length) > job.size_bytes:
+                continue
+            if run and not (len(run) < most and number == run[-1][0] + 1 and align(run[-1][1].length) == block_size):
+                yield run
+                run = []
+            run.append((number, one))
+        if run:
+            yield run
+
+    def _share_new(self, job: HotJob, source: Descriptor, run: list[tuple[int, Named]]) -> bool:
+        """Store blocks that lie together by sharing their pages; returns whether the host could."""
+        self._stores.priority.give_way()
         self._stores.config.checkpoint("blocks.put")
         with translated("block directory"):
-            may_share = is_absent and not job.is_small and start + -(-length // PAGE) * PAGE <= job.size_bytes
-            if may_share and blocks.share(job.ids[number], source.fd, start, length, job.hold):
-                return True
-            blocks.put(os.pread(source.fd, length, start), job.hold, block_id=job.ids[number])
-            return False
+            return self._stores.blocks.share(
+                [(one.block_id, one.length) for _, one in run], source.fd, run[0][0] * self._stores.block_size, job.hold
+            )
 
-    def _read(self, job: HotJob, file: Descriptor, numbers: list[int]) -> Iterator[tuple[int, bytes]]:
-        """Blocks of a file, cut at the size that is sealed; many at a time where they lie together."""
-        block_size = self._stores.block_size
-        most = max(1, _READ_BYTES // block_size)
-        at = 0
-        while at < len(numbers):
-            count = 1
-            while count < most and at + count < len(numbers) and numbers[at + count] == numbers[at] + count:
-                count += 1
-            start = numbers[at] * block_size
-            length = min(count * block_size, job.size_bytes - start)
-            with translated("hot"):
-                data = os.pread(file.fd, length, start)
-            for one in range(count):
-                yield numbers[at] + one, data[one * block_size : (one + 1) * block_size]
-            at += count
+    def _put_block(self, job: HotJob, source: Descriptor, number: int, one: Named) -> None:
+        self._stores.priority.give_way()
+        self._stores.config.checkpoint("blocks.put")
+        with translated("block directory"):
+            data = os.pread(source.fd, one.length, number * self._stores.block_size)
+            self._stores.blocks.put(data, job.hold, block_id=one.block_id)
 
     def _changed_since(self, job: HotJob, copy: Descriptor) -> set[int]:
         """Blocks of which the hot file's bytes may be other than the copy's: written since, or cut off."""
@@ -340,21 +351,53 @@ class HotSealer:
 
         It does so only where it still has these very bytes. Failures cost space, nothing else.
         """
-        stores, block_size = self._stores, self._stores.block_size
+        block_size = self._stores.block_size
         if job.is_small:
             return
-        for at in range(0, len(job.unshared), _BATCH):
-            batch = job.unshared[at : at + _BATCH]
+        self._share_equal(job, job.hot.file, list(job.unshared), is_proof=False)
+        for number, stored in job.unshared.items():
+            start = number * block_size
+            end = min(start + block_size, job.size_bytes // PAGE * PAGE)
+            self._make_hole(job.hot, start + stored, end - start - stored)
+
+    def _share_equal(self, job: HotJob, file: Descriptor, numbers: list[int], *, is_proof: bool) -> set[int]:
+        """Let a file share stored blocks where it has their bytes. Failures cost space, nothing else.
+
+        Args:
+            job: Whose ids they have.
+            file: The hot file, or the copy.
+            numbers: Of the blocks, ascending.
+            is_proof: The caller wants to know whether the stored bytes are the file's: they are compared in any case.
+
+        Returns:
+            The blocks whose stored pages are all the file's now.
+        """
+        stores, block_size = self._stores, self._stores.block_size
+        found: set[int] = set()
+        most = min(_BATCH, max(1, _SHARED_BYTES // block_size))
+        for at in range(0, len(numbers), most):
+            stores.priority.give_way()
+            batch = [number for number in numbers[at : at + most] if job.ids[number] != ZERO_BLOCK]
             with stores.blocks.places([job.ids[number] for number in batch]) as places:
+                stored: list[Stored] = []
+                files: dict[int, SegmentFile] = {}
                 for number, place in zip(batch, places, strict=True):
-                    start = number * block_size
-                    length = min(block_size, (job.size_bytes - start) // PAGE * PAGE)
-                    if job.ids[number] == ZERO_BLOCK:
-                        self._make_hole(job.hot, start, length)
-                    elif place is not None and not place.quarantined:
-                        stored = min(length, -(-place.length // PAGE) * PAGE)
-                        _share(place.file.fd, place.offset, stored, job.hot, start)
-                        self._make_hole(job.hot, start + stored, length - stored)
+                    length = min(block_size, (job.size_bytes - number * block_size) // PAGE * PAGE)
+                    if place is None or place.quarantined or length <= 0:
+                        continue
+                    stored.append(Stored(number, place.segment, place.offset, min(length, place.length)))
+                    files[place.segment] = place.file
+                    if align(place.length) <= length:
+                        found.add(number)
+                for run in runs(stored, block_size):
+                    if _share(files[run.segment].fd, run, file.fd, is_proof=is_proof):
+                        continue
+                    for number, segment, offset, length in stored:  # one that differs must not cost the others
+                        if run.start <= number * block_size < run.start + run.length:
+                            alone = Run(segment, offset, number * block_size, align(length))
+                            if alone == run or not _share(files[segment].fd, alone, file.fd, is_proof=is_proof):
+                                found.discard(number)
+        return found
 
     def _make_hole(self, hot: HotFile, start: int, length: int) -> None:
         if length <= 0:
@@ -366,23 +409,19 @@ class HotSealer:
                 os.ftruncate(self._hole.fd, _SHARED_BYTES)
         except OSError:
             return
-        _share(self._hole.fd, 0, length, hot, start)
+        for at in range(start, start + length, _SHARED_BYTES):
+            _share(self._hole.fd, Run(0, 0, at, min(_SHARED_BYTES, start + length - at)), hot.file.fd)
 
 
-def block_id_of(data: bytes) -> BlockId:
-    """The id of a block; what follows in it is NUL."""
-    canonical = data.rstrip(b"\0")
-    return BlockId(hashlib.sha256(canonical).digest()) if canonical else ZERO_BLOCK
-
-
-def _share(source: int, start: int, length: int, hot: HotFile, to: int) -> None:
-    """Share a range, unless it does already."""
-    if length <= 0:
-        return
+def _share(source: int, run: Run, target: int, *, is_proof: bool = False) -> bool:
+    """Share a run; returns whether they share it now. Where it did already nothing is compared, but for a proof."""
     try:
-        theirs = list(moved(extents(source, start + length, sync=False, start=start), Run(0, start, to, length)))
-        ours = list(moved(extents(hot.file.fd, to + length, sync=False, start=to), Run(0, to, to, length)))
-        if ours != theirs or any(place == UNKNOWN for _, place, _ in ours):
-            share_equal(source, start, length, hot.file.fd, to)
+        if not is_proof:
+            theirs = list(moved(extents(source, run.offset + run.length, sync=False, start=run.offset), run))
+            whole = Run(0, run.start, run.start, run.length)
+            ours = list(moved(extents(target, run.start + run.length, sync=False, start=run.start), whole))
+            if ours == theirs and all(place != UNKNOWN for _, place, _ in ours):
+                return True
+        return share_equal(source, run.offset, run.length, target, run.start)
     except (OddMapError, OSError):
-        return
+        return False

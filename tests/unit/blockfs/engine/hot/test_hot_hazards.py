@@ -18,6 +18,7 @@ from blockfs.blocks.gc import collect
 from blockfs.engine.content.hostfile import HostIoError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.hot.compare import changed_blocks
+from blockfs.engine.hot.naming import block_id_of
 from blockfs.errors import CorruptionError, NoSpaceError
 from blockfs.runtime.linux import punch_hole
 from blockfs.runtime.reflink import share_equal
@@ -34,6 +35,7 @@ from tests.unit.blockfs.engine.hot.hosts import (
     killed,
     make,
     sealed,
+    segment_bytes,
 )
 from tests.unit.blockfs.engine.volumes import copy, findings
 
@@ -155,6 +157,41 @@ def test_a_segment_that_loses_blocks_takes_nothing_from_a_hot_file(live: Live) -
     assert content(filesystem, b"f") == live.data
     first = [number for start, end in live.dirty() for number in range(start, end)]
     assert set(range(7)) <= set(first)
+
+
+def test_a_stored_block_that_has_rotted_is_not_taken_for_what_was_written(live: Live) -> None:
+    """Breaks if a known id is believed, or if it is enough that the kernel was asked to share."""
+    block = 5
+    data = bytes(live.data[block * BLOCK : (block + 1) * BLOCK])
+    blocks = live.filesystem.blocks
+    with blocks.places([block_id_of(data)]) as (place,):
+        assert place is not None
+    segment = os.fsdecode(blocks.layout.segment(place.segment))
+    with open(segment, "r+b") as file:
+        os.pwrite(file.fileno(), b"rot", place.offset + 3 * PAGE)
+        os.fsync(file.fileno())
+    other = create(live.filesystem, b"other")
+    fd = hot(live.filesystem, other)
+    written = bytes(live.data[(block - 1) * BLOCK : (block + 3) * BLOCK])
+    os.pwrite(fd, written, 0)
+    live.filesystem.files.flush()
+    assert sealed(live.filesystem, other) == written
+    assert content(live.filesystem, b"other") == written
+
+
+def test_blocks_that_come_again_in_one_file_are_stored_once(filesystem: Filesystem) -> None:
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    one, two, three = (random.Random(seed).randbytes(BLOCK) for seed in range(3))
+    short = b"x" * (2 * PAGE + 5) + bytes(BLOCK - 2 * PAGE - 5)
+    data = one + two + two + one + short + three + short + bytes(BLOCK) + two + one[:100]
+    os.pwrite(fd, data, 0)
+    before = segment_bytes(filesystem)
+    filesystem.files.flush()
+    assert sealed(filesystem, ino) == data
+    assert findings(filesystem) == []
+    assert segment_bytes(filesystem) - before <= 3 * BLOCK + 4 * PAGE + PAGE
+    assert changed_blocks(filesystem._stores, ino, fd, len(data)) in ([], [(9, 10)])  # its end shares no page
 
 
 def test_collection_takes_nothing_that_is_needed(live: Live) -> None:
