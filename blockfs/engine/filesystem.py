@@ -42,6 +42,7 @@ from blockfs.engine.hot.hotfiles import HotFiles, why_not_native
 from blockfs.engine.hot.recovery import LeftFiles
 from blockfs.engine.hot.seal import HotSealer
 from blockfs.engine.names.namespace import Namespace
+from blockfs.engine.portions import Stop, never
 from blockfs.engine.space.ballast import Ballast
 from blockfs.engine.space.room import Room
 from blockfs.engine.volume import Volume, VolumeLock
@@ -222,6 +223,14 @@ class Filesystem:
         except NoSpaceError:
             self._committer.give_back()
             return make()
+
+    def flush(self, *, stop: Stop = never) -> None:
+        """Seal all files, commit durably, and give up the hot files that nobody needs then.
+
+        Args and errors as of `Files.flush`, and those of the host.
+        """
+        self.files.flush(stop=stop)
+        self.hot.tidy()
 
     def sync(self) -> None:
         """Make everything durable without sealing it: syncfs(2).

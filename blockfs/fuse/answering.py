@@ -7,6 +7,7 @@ disk would have to be waited for, the call says `WouldBlock`, and is repeated wh
 from __future__ import annotations
 
 import errno
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import nullcontext, suppress
@@ -44,6 +45,7 @@ class Answering:
     Attributes:
         calls: As given; so are `counters` and `refusal`.
         fatal: Owns errors that nobody expected.
+        priority: Who waits.
     """
 
     def __init__(
@@ -53,7 +55,8 @@ class Answering:
         self.counters = counters
         self.fatal = filesystem.fatal
         self.refusal = refusal
-        self._priority = filesystem.priority
+        self.priority = filesystem.priority
+        self._counting = threading.Lock()
         self._threads = trio.CapacityLimiter(BLOCKING_CALLS)
         write_threads, look_threads = trio.CapacityLimiter(BLOCKING_WRITES), trio.CapacityLimiter(BLOCKING_LOOKS)
         self._own_threads = {Repeat.WRITE: write_threads, Repeat.PAGES: look_threads}
@@ -83,12 +86,13 @@ class Answering:
         return Owned(self, row, began_s, handle)
 
     def count(self, kind: str, began_s: float, number: int) -> None:
-        """Count an answer, an errno or 0, to a request that came at `began_s`."""
-        counters = self.counters
-        counters.requests[kind] += 1
-        counters.request_seconds[kind] += time.perf_counter() - began_s
-        if number:
-            counters.errors[number] += 1
+        """Count an answer, an errno or 0, to a request that came at `began_s`. From any thread."""
+        counters, took_s = self.counters, time.perf_counter() - began_s
+        with self._counting:
+            counters.requests[kind] += 1
+            counters.request_seconds[kind] += took_s
+            if number:
+                counters.errors[number] += 1
 
     def met(self, error: Exception, handle: int | None, doing: Doing) -> int:
         """What the kernel is told of an error, which has its owner."""
@@ -121,7 +125,7 @@ class Answering:
             await trio.lowlevel.checkpoint()
             with suppress(WouldBlock):
                 return inline()
-        with self._priority.waiting() if repeat is Repeat.SYNC else nullcontext():
+        with self.priority.waiting() if repeat is Repeat.SYNC else nullcontext():
             limiter = self._threads if repeat is None else self._own_threads.get(repeat, self._threads)
             return await trio.to_thread.run_sync(waiting, limiter=limiter)
 

@@ -14,8 +14,8 @@ class Counters:
     """Counts of one mount.
 
     Attributes:
-        requests: Answered requests of the kernel by kind. This and the next two are changed by the event loop's thread
-            only.
+        requests: Answered requests of the kernel by kind. This and the next two are changed by one owner only
+            (`blockfs.fuse.answering`).
         request_seconds: From request to answer, added up, by kind.
         errors: Requests that were answered with an error, by errno.
         open_files: Handles of regular files that are open now; changed under the engine's lock only.

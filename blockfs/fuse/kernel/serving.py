@@ -1,6 +1,7 @@
 """Reads requests, and answers most of them at once: without a task, or a thread. Those that would wait get a task.
 
-A task per request, and waking it, costs more than what most requests need (docs/design/kernel-frontend.md).
+A task per request, and waking it, costs more than what most requests need (docs/design/kernel-frontend.md). An fsync
+always waits, and somebody waits for it: it goes to a thread at once.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import contextlib
 import errno
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final, Protocol
 
@@ -16,7 +18,7 @@ import trio
 
 from blockfs.engine.fatal import begin, end
 from blockfs.errors import WouldBlock
-from blockfs.fuse.answering import Answering
+from blockfs.fuse.answering import BLOCKING_CALLS, Answering
 from blockfs.fuse.kernel import decode
 from blockfs.fuse.kernel.decode import Header, MalformedError
 from blockfs.fuse.kernel.translation import UNANSWERED, Row
@@ -82,6 +84,7 @@ class Serving:
         self._answering = answering
         self._nothing_to_do = nothing_to_do
         self._room = trio.Semaphore(MAX_WAITING)
+        self._syncs = ThreadPoolExecutor(BLOCKING_CALLS, thread_name_prefix="blocksync-fsync")
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Answer what comes, until the kernel has unmounted.
@@ -89,23 +92,31 @@ class Serving:
         Args:
             nursery: Owns the requests that wait. It ends when they are answered.
         """
-        connection = self._connection
-        with contextlib.suppress(EOFError):
-            while True:
-                for _ in range(_TURN):
-                    message = connection.receive()
-                    if message is None:
-                        await connection.ready()
-                        continue
-                    left = self.answer(message)
-                    if left is None:
-                        continue
-                    if left[0].request.repeat is Repeat.WRITE:
-                        await self._room.acquire()
-                        nursery.start_soon(self._write_later, *left)
-                    else:
-                        nursery.start_soon(self._answer_later, *left)
-                await trio.lowlevel.checkpoint()
+        try:
+            with contextlib.suppress(EOFError):
+                while True:
+                    for _ in range(_TURN):
+                        message = self._connection.receive()
+                        if message is None:
+                            await self._connection.ready()
+                            continue
+                        left = self.answer(message)
+                        if left is not None:
+                            await self._leave(nursery, *left)
+                    await trio.lowlevel.checkpoint()
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._syncs.shutdown)
+
+    async def _leave(self, nursery: trio.Nursery, row: Row, header: Header, body: bytes, began_s: float) -> None:
+        """Have a request answered that may have to wait."""
+        if row.request.repeat is Repeat.SYNC:
+            self._syncs.submit(self._sync, row, header, body, began_s)
+        elif row.request.repeat is Repeat.WRITE:
+            await self._room.acquire()
+            nursery.start_soon(self._write_later, row, header, body, began_s)
+        else:
+            nursery.start_soon(self._answer_later, row, header, body, began_s)
 
     def answer(self, message: memoryview) -> tuple[Row, Header, bytes, float] | None:
         """Answer a request; or what is needed to do so where it may wait."""
@@ -147,6 +158,15 @@ class Serving:
             self._connection.answer(header.unique, b"")
         else:
             self._refuse(header, errno.ENOSYS)
+
+    def _sync(self, row: Row, header: Header, body: bytes, began_s: float) -> None:
+        """Answer a request that always waits, in a thread of our own: a task, and its way to a thread, take a fifth."""
+        view = memoryview(body)
+        try:
+            with self._answering.owning(row.request, began_s, _handle(row, view)), self._answering.priority.waiting():
+                self._connection.answer(header.unique, row.answer(header, view, True))
+        except Refused as refused:
+            self._connection.refuse(header.unique, refused.number)
 
     async def _write_later(self, row: Row, header: Header, body: bytes, began_s: float) -> None:
         try:

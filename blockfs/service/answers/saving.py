@@ -20,7 +20,7 @@ def commit(session: Conversation, _request: Commit) -> Reply:
 def flush(session: Conversation, _request: Flush) -> Reply:
     """Seal all that programs have written."""
     session.mount.kernel.take_pages()
-    session.filesystem.files.flush(stop=session.stop)
+    session.filesystem.flush(stop=session.stop)
     return Done()
 
 
@@ -57,4 +57,4 @@ def _save(session: Conversation, *, seal: bool) -> None:
                 pass  # of names, say: sealing needs none
             else:
                 return
-        session.filesystem.files.flush(stop=session.stop)
+        session.filesystem.flush(stop=session.stop)

@@ -146,6 +146,17 @@ def test_a_new_file_that_is_closed_is_sealed_and_its_hot_file_goes(filesystem: F
     assert format_of(filesystem) == PLAIN_FORMAT
 
 
+def test_a_flush_gives_up_what_nobody_needs(filesystem: Filesystem) -> None:
+    """Breaks if a small file stays hot after a flush: each stat(2) of it is two requests."""
+    closed, opened = create(filesystem, b"closed"), create(filesystem, b"open")
+    for ino in (closed, opened):
+        os.pwrite(hot(filesystem, ino), b"x" * 100, 0)
+    filesystem.hot.release(closed)
+    filesystem.flush()
+    assert [filesystem.hot.is_hot(ino) for ino in (closed, opened)] == [False, True]
+    assert content(filesystem, b"closed") == b"x" * 100
+
+
 def test_a_large_clean_file_is_kept_for_the_next_open(filesystem: Filesystem) -> None:
     ino = create(filesystem, b"f")
     fd = hot(filesystem, ino)
