@@ -50,17 +50,16 @@ class Run(NamedTuple):
 
 def runs(blocks: Iterable[Stored], block_size: int) -> Iterator[Run]:
     """Blocks of a file, ascending, as few runs."""
-    now: Run | None = None
-    for number, segment, offset, length in blocks:
-        following = Run(segment, offset, number * block_size, -(-length // PAGE) * PAGE)
-        if now is not None and following[:3] == (now.segment, now.offset + now.length, now.start + now.length):
-            now = now._replace(length=now.length + following.length)
+    segment = offset = start = length = 0  # of the run so far; its length is 0 before the first block
+    for number, in_segment, at, size in blocks:
+        if in_segment == segment and at == offset + length and number * block_size == start + length and length:
+            length += -(-size // PAGE) * PAGE
             continue
-        if now is not None:
-            yield now
-        now = following
-    if now is not None:
-        yield now
+        if length:
+            yield Run(segment, offset, start, length)
+        segment, offset, start, length = in_segment, at, number * block_size, -(-size // PAGE) * PAGE
+    if length:
+        yield Run(segment, offset, start, length)
 
 
 def moved(extents: Iterable[Extent], run: Run) -> Iterator[Extent]:

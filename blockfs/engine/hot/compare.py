@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId
 from blockfs.blocks.reader import SegmentFile
 from blockfs.engine.content.hostfile import data_extents, translated
 from blockfs.engine.context import Stores
-from blockfs.engine.hot.addresses import Stored, dirty_blocks, moved, runs
+from blockfs.engine.hot.addresses import Run, Stored, dirty_blocks, moved, runs
 from blockfs.runtime.fiemap import UNKNOWN, Extent, OddMapError
 from blockfs.runtime.reflink import extents
 
@@ -54,10 +54,14 @@ def changed_blocks(stores: Stores, ino: int, fd: int, size_bytes: int) -> list[t
     with translated("hot"):
         for _ in range(_TRIES):
             try:
-                before = list(_stored_extents(stores, ino))
+                newest = stores.blocks.index.newest()
+                stored = list(_stored(stores, ino))
+                before = list(_extents_of(stored))
                 ours = list(extents(fd, end))
                 # Blocks move (a repack, defragmentation): a place counts that was the same before and after.
-                if before == list(_stored_extents(stores, ino)):
+                if newest != stores.blocks.index.newest():
+                    stored = list(_stored(stores, ino))
+                if before == list(_extents_of(stored)):
                     return dirty_blocks(ours, before, size_bytes, block_size)
             except (OddMapError, OSError):
                 continue
@@ -70,25 +74,40 @@ def _all_unknown(stores: Stores, ino: int) -> Iterator[Extent]:
         yield from ((number * stores.block_size, UNKNOWN, stores.block_size) for number, _ in found)
 
 
-def _stored_extents(stores: Stores, ino: int) -> Iterator[Extent]:
-    """Where the blocks of a file's leaves lie now, as extents of the file."""
+class _Stored(NamedTuple):
+    """Where some of a file's blocks are stored.
+
+    Attributes:
+        places: Runs of blocks, each with its segment.
+        unknown: Blocks of which nobody knows where they are, as extents of the file.
+    """
+
+    places: list[tuple[SegmentFile, Run]]
+    unknown: list[Extent]
+
+
+def _stored(stores: Stores, ino: int) -> Iterator[_Stored]:
+    """Where the index has the blocks of a file's leaves now."""
     block_size = stores.block_size
     for found in leaf_blocks(stores, ino):
         stored: list[Stored] = []
-        unknown: dict[int, Extent] = {}
+        unknown: list[Extent] = []
         files: dict[int, SegmentFile] = {}
         with stores.blocks.places([block_id for _, block_id in found]) as places:
             for (number, _), place in zip(found, places, strict=True):
                 if place is None:
-                    unknown[number] = (number * block_size, UNKNOWN, block_size)
+                    unknown.append((number * block_size, UNKNOWN, block_size))
                 else:
                     stored.append(Stored(number, place.segment, place.offset, place.length))
                     files[place.segment] = place.file
-        yield from sorted([*unknown.values(), *_extents_of(stored, files, block_size)])
+        yield _Stored([(files[run.segment], run) for run in runs(stored, block_size)], unknown)
 
 
-def _extents_of(stored: list[Stored], files: dict[int, SegmentFile], block_size: int) -> Iterator[Extent]:
-    for run in runs(stored, block_size):
-        # Not written back: pages of durable blocks are never written again.
-        segment = extents(files[run.segment].fd, run.offset + run.length, sync=False, start=run.offset)
-        yield from moved(segment, run)
+def _extents_of(stored: Iterable[_Stored]) -> Iterator[Extent]:
+    """Where these lie on the host now, as extents of the file."""
+    for each in stored:
+        found = list(each.unknown)
+        for segment, run in each.places:
+            # Not written back: pages of durable blocks are never written again.
+            found += moved(extents(segment.fd, run.offset + run.length, sync=False, start=run.offset), run)
+        yield from sorted(found)
