@@ -204,8 +204,12 @@ class Watched:
                 os.killpg(load.pid, signal.SIGTERM)
                 syncer.ending.set()
                 syncer.join()
-        unexpected = [path.name for path in logs.iterdir() if "unexpected" in path.read_text()]
-        assert not unexpected, f"workers failed: {unexpected}"
+        unexpected = {
+            path.name: found.splitlines()[-3:]
+            for path in logs.iterdir()
+            if '["unexpected"' in (found := path.read_text())
+        }
+        assert not unexpected, f"{self.way}: workers failed: {unexpected}"
         self.report.record(f"{self.way}: load", syncer_cycles=syncer.cycles, files_installed=syncer.installed)
         self._end()
 
@@ -225,6 +229,9 @@ class Watched:
         self.machines.remount("v", *WAYS[self.way])
         for name in ("load", "applied"):
             shutil.rmtree(self.mount / name)
+        with ControlClient(os.fsencode(self.volume)) as client:
+            for each in client.snapshots():  # the load may have ended between making one and deleting it
+                client.delete_snapshot(each.name)
         process = os.pidfd_open(self.machines.mount_pid("v"))
         self.machines.run("umount", self.mount, "--seal")
         select.select([process], [], [])  # until it ends, the host's filesystem is busy
