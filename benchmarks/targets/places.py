@@ -50,6 +50,10 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         """Remove everything."""
         for each in list(self.folder.iterdir()):
             shutil.rmtree(each) if each.is_dir() else each.unlink()
+        self.collect()
+
+    def collect(self) -> None:
+        """Give back what was removed."""
         if self.volume:
             with self.client() as client:
                 client.gc()
