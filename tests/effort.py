@@ -134,6 +134,7 @@ KNOB: Final = {
     "versions of a share": Counts("rounds per remote", 4, 20, 300, "contract/test_engine_writes.py"),
     "servers that go away": Counts("messages each", 2, 12, 40, "contract/test_engine_writes.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
+    "repository trees": Counts("examples", 60, 1000, 20_000, "unit/syncer/remote/repository"),
 }
 
 
