@@ -6,7 +6,7 @@ HKDF-SHA256 with the repository's id (16 random bytes) as salt, one key for each
     seal       info = "blocksync-repository/1 seal"      the root of the keys of objects, see `object_key`
     content    info = "blocksync-repository/1 content"   ids of chunks of contents, HMAC-SHA256
     tree       info = "blocksync-repository/1 tree"      ids of chunks of trees, HMAC-SHA256
-    cut        info = "blocksync-repository/1 cut"       first 8 bytes, big endian: where contents are cut
+    cut        info = "blocksync-repository/1 cut"       first 6 bytes, big endian: where contents are cut
     split      info = "blocksync-repository/1 split"     where the nodes of trees are cut
     lan        info = "blocksync-repository/1 lan"       the share's key on the LAN
 
@@ -56,7 +56,7 @@ class Keys(msgspec.Struct, frozen=True, kw_only=True):
         seal: 32 bytes; only `object_key` uses it.
         content: 32 bytes, for ids of chunks of files.
         tree: 32 bytes, for ids of chunks of trees.
-        cut_seed: 64 bits, not 0: where contents are cut.
+        cut_seed: 48 bits, not 0: where contents are cut.
         split: 32 bytes: where nodes of trees are cut.
         lan: 32 bytes: for the share's peers.
     """
@@ -94,8 +94,8 @@ def derive(master: MasterKey, repository: bytes) -> Keys:
         seal=_derive(master, repository, b"seal"),
         content=_derive(master, repository, b"content"),
         tree=_derive(master, repository, b"tree"),
-        # 0 would stand for "no seed" in the chunker's library.
-        cut_seed=int.from_bytes(_derive(master, repository, b"cut")[:8], "big") or 1,
+        # The chunker's library looks at no other bits; 0 would stand for "no seed" there.
+        cut_seed=int.from_bytes(_derive(master, repository, b"cut")[:6], "big") or 1,
         split=_derive(master, repository, b"split"),
         lan=_derive(master, repository, b"lan"),
     )
