@@ -22,8 +22,9 @@ bootstrap:
 # Both front-ends, and what the tests boot a guest with, look at man pages and units with, and lose frames with; the demo
 # needs none of it, not even a compiler.
 test-bootstrap:
-	@scripts/bootstrap --test qemu-system-x86 qemu-utils busybox-static dosfstools git groff-base systemd nftables
+	@scripts/bootstrap --test qemu-system-x86 qemu-utils busybox-static dosfstools git groff-base systemd nftables openssh-server
 	@scripts/guest-kernel
+	@scripts/swift install
 
 lint:
 	@scripts/bootstrap --test
@@ -47,4 +48,4 @@ interop:
 	@.venv/bin/python -m tests.interop
 
 clean:
-	rm -rf .venv .pycache .guest .interop build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	rm -rf .venv .pycache .guest .interop .swift build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,14 +12,20 @@ from typing import Protocol, TypeVar
 
 import trio
 
+from syncer.remote.http.retry import Retry, RetryPolicy
+from syncer.remote.http.transport import HttpSettings
 from syncer.remote.stores.directory import DirectoryStore
 from syncer.remote.stores.memory import MemoryStore
 from syncer.remote.stores.pacing import Pace
 from syncer.remote.stores.port import BlobStore
+from syncer.remote.stores.retrying import RetryingStore
+from syncer.remote.stores.swift import SwiftStore
+from tests.kit.swift import Swift
 
 T = TypeVar("T")
 
 FAST = Pace(first_s=0.01, most_s=0.05)
+PATIENT = RetryPolicy(attempts=8, first_delay_s=0.01, max_delay_s=0.5, deadline_s=60.0)
 WITHIN_S = 120.0
 """No test waits for less by itself: a hang becomes a failure."""
 
@@ -50,10 +58,24 @@ class DirectoryPlace:
         return DirectoryStore(os.fsencode(self.path), FAST)
 
 
+class SwiftPlace:
+    """A container that does not exist yet."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, swift: Swift, prefix: str = "") -> None:
+        self.swift = swift
+        self.prefix = prefix
+        self.container = f"box {next(self._numbers)} ü"
+
+    def client(self) -> SwiftStore:
+        return SwiftStore(self.swift.credentials, self.container, self.prefix, settings=HttpSettings(), pace=FAST)
+
+
 @asynccontextmanager
 async def opened(place: Place) -> AsyncIterator[BlobStore]:
-    """A client of a place that exists."""
-    store = place.client()
+    """A client of a place that exists, which tries again: a Swift answers 503 to who reads what is being replaced."""
+    store = RetryingStore(place.client(), Retry(policy=PATIENT, draw=random.random, host="the store"))
     try:
         await store.open(create=True)
         yield store

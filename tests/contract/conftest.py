@@ -17,6 +17,7 @@ from tests.contract.remotes import (
     with_folders,
 )
 from tests.fakes.pithos import FakePithos
+from tests.kit.swift import Swift, running
 
 SUITES = 50
 
@@ -27,6 +28,13 @@ def accounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Iterator[Serv
     tokens = {f"token-{number}": f"suite-{number}" for number in range(SUITES)}
     with serve_process(tmp_path_factory.mktemp("serve"), others=tokens) as found:
         yield (ServeRemote(found.address, token, account) for token, account in tokens.items())
+
+
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
+    """A real OpenStack Swift."""
+    with running(tmp_path_factory.mktemp("swift")) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import trio.testing
 
 from syncer.errors import CorruptionError, NotFoundError
 from syncer.remote.stores.port import BlobStore
-from tests.contract.blobplaces import DirectoryPlace, MemoryPlace, Place, opened, within
+from tests.contract.blobplaces import DirectoryPlace, MemoryPlace, Place, SwiftPlace, opened, within
 
-KINDS = ["memory", "directory"]
+KINDS = ["memory", "directory", "swift", "swift-below"]
 CONTENT = bytes(range(256)) * 300  # 75 KiB
 PACK = hashlib.sha256(b"pack").digest() * (1 << 16)  # 2 MiB: more than is sent unasked
 
@@ -23,6 +23,8 @@ PACK = hashlib.sha256(b"pack").digest() * (1 << 16)  # 2 MiB: more than is sent 
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     if request.param == "memory":
         yield MemoryPlace()
+    elif request.param.startswith("swift"):
+        yield SwiftPlace(request.getfixturevalue("swift"), "" if request.param == "swift" else "Team A/é/")
     else:
         yield DirectoryPlace(tmp_path_factory.mktemp("stores") / "store")
 

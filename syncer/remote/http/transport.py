@@ -10,7 +10,7 @@ import contextlib
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from http.client import HTTPException
 from typing import Final, Protocol
 
@@ -29,8 +29,8 @@ from urllib3.exceptions import (
 from syncer.errors import RemoteUnavailableError, UsageError
 from syncer.ports.remote import Counters
 from syncer.remote.http.concurrency import Concurrency
+from syncer.remote.http.expecting import ExpectingConnection, ExpectingTlsConnection
 from syncer.remote.http.rate_limit import RateLimit
-from syncer.remote.url import RemoteUrl
 
 MAX_SMALL_REPLY_BYTES: Final = 1 << 20
 """Bound for replies that are not content or lists: a wrong server can't fill our memory."""
@@ -52,9 +52,13 @@ class UntrustedError(RemoteUnavailableError):
 
 
 class BadReplyError(RemoteUnavailableError):
-    """Something answers, but not as a Pithos server does. Trying again would not help."""
+    """Something answers, but not as is expected of such a server. Trying again would not help."""
 
     retryable = False
+
+
+class LongReplyError(BadReplyError):
+    """A reply is longer than the request allows."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +67,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         method: Upper case.
         target: Quoted path with query, as it goes on the wire.
-        headers: Without the token, which the transport adds.
-        body: Sent with a Content-Length; b"" for none.
+        headers: Without the token, which the transport adds if it has one. With `Expect: 100-continue` the body stays
+            here if the server answers at once.
+        body: Sent with a Content-Length, pieces one after the other; b"" for none.
         max_reply_bytes: A longer reply body is refused as a protocol error.
         wait_s: How long the server may keep silent on purpose, on top of the usual time-out. Above 0 the request has a
             connection of its own, and cancelling it closes that.
@@ -75,11 +80,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     target: str
     headers: Mapping[str, str] = msgspec.field(default_factory=dict)
-    body: bytes = b""
+    body: bytes | Sequence[bytes] = b""
     max_reply_bytes: int = MAX_SMALL_REPLY_BYTES
     wait_s: float = 0.0
     only_reads: bool = False
     leaving: Callable[[], None] | None = None
+
+    @property
+    def body_bytes(self) -> int:
+        """Length of the body."""
+        return len(self.body) if isinstance(self.body, bytes) else sum(map(len, self.body))
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +106,30 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes
 
 
+class Server(Protocol):
+    """Where to connect to: `RemoteUrl` is one."""
+
+    @property
+    def scheme(self) -> str:
+        """`http` or `https`."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """Name or address; IPv6 without brackets."""
+        ...
+
+    @property
+    def port(self) -> int:
+        """TCP port."""
+        ...
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port, as messages name a server."""
+        ...
+
+
 class Transport(Protocol):
     """Sends requests. The seam for tests."""
 
@@ -105,7 +139,7 @@ class Transport(Protocol):
         Raises:
             RemoteUnavailableError: Not sent: nothing can have happened on the server.
             ReplyLostError: Perhaps sent, no complete reply.
-            BadReplyError: The reply is longer than the request allows.
+            LongReplyError: The reply is longer than the request allows.
         """
         ...
 
@@ -141,10 +175,20 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
 class HttpTransport:
     """`Transport` over urllib3, to one server."""
 
-    def __init__(self, url: RemoteUrl, token: str, settings: HttpSettings, counters: Counters) -> None:
+    def __init__(self, url: Server, token: str | None, settings: HttpSettings, counters: Counters) -> None:
+        """Connect to nothing yet.
+
+        Args:
+            url: The server.
+            token: Goes with each request; None: the requests bring theirs.
+            settings: How to talk.
+            counters: Told of each request.
+        """
         self._origin = url.origin
         self._counters = counters
-        self._headers = {"X-Auth-Token": token, "User-Agent": "blocksync", "Accept-Encoding": "identity"}
+        self._headers = {"User-Agent": "blocksync", "Accept-Encoding": "identity"}
+        if token is not None:
+            self._headers["X-Auth-Token"] = token
         # Threads of our own: slow replies must not take trio's default ones from disk work.
         self._concurrency = Concurrency(settings.concurrency, adaptive=settings.adaptive)
         self._places = trio.CapacityLimiter(self._concurrency.now)
@@ -162,20 +206,22 @@ class HttpTransport:
             )
         else:
             self._pool = urllib3.HTTPConnectionPool(url.host, url.port, timeout=timeout, maxsize=settings.concurrency)
+        self._pool.ConnectionCls = ExpectingConnection if self._ssl is None else ExpectingTlsConnection
 
     async def send(self, request: Request) -> Reply:
         """See `Transport.send`. Cancelled while it waits, it is never sent; later, its thread is abandoned."""
         self._counters.requests += 1
-        self._counters.bytes_sent += len(request.body)
+        size_bytes = request.body_bytes
+        self._counters.bytes_sent += size_bytes
         if request.method not in _READ_ONLY and not request.only_reads:
             self._counters.mutating_requests += 1
-        if self._up is not None and request.body:
-            await self._up.spend(len(request.body))
+        if self._up is not None and size_bytes:
+            await self._up.spend(size_bytes)
         if request.wait_s > 0:
             reply = await self._wait(request)
         else:
             reply = await trio.to_thread.run_sync(self._exchange, request, abandon_on_cancel=True, limiter=self._places)
-            self._adapt(len(request.body) + len(reply.body))
+            self._adapt(size_bytes + len(reply.body))
         self._counters.bytes_received += len(reply.body)
         if self._down is not None and reply.body:
             await self._down.spend(len(reply.body))
@@ -198,13 +244,19 @@ class HttpTransport:
                 request.method,
                 request.target,
                 body=request.body or None,
-                headers={**self._headers, **request.headers},
+                headers=self._all_headers(request),
                 retries=False,
                 redirect=False,
                 preload_content=False,
                 decode_content=False,
             )
             return self._reply(response, request)
+
+    def _all_headers(self, request: Request) -> dict[str, str]:
+        headers = {**self._headers, **request.headers}
+        if not isinstance(request.body, bytes):
+            headers["Content-Length"] = str(request.body_bytes)
+        return headers
 
     async def _wait(self, request: Request) -> Reply:
         """One request whose reply may take long, on a connection of its own that ends with the wait."""
@@ -235,7 +287,7 @@ class HttpTransport:
                     request.method,
                     request.target,
                     body=request.body or None,
-                    headers={**self._headers, **request.headers},
+                    headers=self._all_headers(request),
                     preload_content=False,
                     decode_content=False,
                 )
@@ -279,7 +331,7 @@ class HttpTransport:
             size += len(part)
             if size > limit:
                 response.close()
-                raise BadReplyError(
+                raise LongReplyError(
                     f"{self._origin}: reply to {request.method} {request.target} is longer than {limit} bytes"
                 )
         response.release_conn()

@@ -67,12 +67,12 @@ class BlobStore(Protocol):
 
     Common errors (syncer.errors): RemoteUnavailableError (13; trying again may help; `ReplyLostError` when a write may
     have happened), AuthError (12), NoSpaceError and OverQuotaError (17), NotFoundError (10; also of the container).
-
-    Attributes:
-        counters: What was done so far, in requests and bytes.
     """
 
-    counters: Counters
+    @property
+    def counters(self) -> Counters:
+        """What was done so far, in requests and bytes."""
+        ...
 
     async def open(self, *, create: bool = False) -> StoreInfo:
         """Look whether it is there. The first call; may be made again.

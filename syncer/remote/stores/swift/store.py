@@ -1,0 +1,231 @@
+"""A container of OpenStack Swift, or what lies below a prefix in it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+import trio
+
+from syncer.errors import CorruptionError, NotFoundError, RemoteUnavailableError
+from syncer.ports.remote import Counters
+from syncer.remote.http.transport import BadReplyError, HttpSettings, LongReplyError, Reply, Request
+from syncer.remote.stores.pacing import REMOTE, Pace, poll
+from syncer.remote.stores.port import (
+    MAX_BLOB_BYTES,
+    MAX_NAMES,
+    Blob,
+    StoreInfo,
+    checked,
+    is_name,
+    is_prefix,
+    size_of,
+    too_long,
+)
+from syncer.remote.stores.swift.replies import blobs, date_ns, failure, modified_ns, rows, size_bytes
+from syncer.remote.stores.swift.session import Session
+from syncer.remote.stores.swift.signin import SignIn
+
+_UNASKED_BYTES: Final = 1 << 20  # a longer body waits until Swift says that it wants it, which costs one more way there
+_PAGE: Final = 10_000  # Swift's default, and its most
+_MAX_PAGE_BYTES: Final = 32 << 20  # 10,000 names of 1,024 bytes, quoted threefold
+_IN_THREAD_BYTES: Final = 256 << 10  # MD5 of less takes less time than a thread
+_NEWEST: Final = {"X-Newest": "true"}
+_VERSIONED: Final = ("x-versions-enabled", "x-versions-location", "x-history-location")
+
+
+class SwiftStore:
+    """`BlobStore` in a container.
+
+    - A PUT carries the MD5 of its body, which Swift compares (422) before the object is there.
+    - `absent` is `If-None-Match: *`. In a container that keeps versions it is a HEAD instead: there Swift answers 412
+      *and stores the body*.
+    - A whole object is read from the newest of its copies (X-Newest). A range is not: what is read in ranges never
+      changes, so that any copy will do, and asking all of them would take a request to each.
+    """
+
+    def __init__(
+        self, credentials: SignIn, container: str, prefix: str = "", *, settings: HttpSettings, pace: Pace = REMOTE
+    ) -> None:
+        """Begin.
+
+        Args:
+            credentials: How to sign in.
+            container: Its name.
+            prefix: Of all names; "" or one that ends with a slash.
+            settings: How to talk.
+            pace: How often `wait` looks.
+        """
+        self.counters = Counters()
+        self._session = Session(credentials, settings, self.counters)
+        self._container = container
+        self._path = f"/{quote(container, safe='')}"
+        self._prefix = prefix
+        self._pace = pace
+        self._page: int | None = _PAGE
+        self._versioned = False
+        self._origin = credentials.address.origin
+
+    async def open(self, *, create: bool = False) -> StoreInfo:
+        """See BlobStore."""
+        self._origin = await self._session.origin()
+        found = await self._send("HEAD", self._path, {}, 200, 204, 404)
+        if found.status == 404:
+            if not create:
+                raise NotFoundError(f"{self._origin} has no container {self._container!r}")
+            await self._send("PUT", self._path, {}, 201, 202, 204)
+            found = await self._send("HEAD", self._path, {}, 200, 204)
+        self._versioned = any(found.headers.get(name, "false").lower() != "false" for name in _VERSIONED)
+        return StoreInfo(
+            text=f"Swift container {self._container} at {self._origin}",
+            absent="never" if self._versioned else "mostly",
+        )
+
+    async def get(self, name: str, span: tuple[int, int] | None = None, *, most_bytes: int = MAX_BLOB_BYTES) -> bytes:
+        """See BlobStore."""
+        assert is_name(name)
+        if span is not None:
+            return await self._range(name, *span)
+        try:
+            reply = await self._send("GET", self._target(name), _NEWEST, 200, 404, most_bytes=most_bytes)
+        except LongReplyError:
+            raise too_long(name, most_bytes) from None
+        self._demand_found(name, reply)
+        expected = reply.headers.get("etag", "")
+        if len(expected) == 32 and "x-static-large-object" not in reply.headers:  # of a large object it is no MD5
+            actual = await _md5(reply.body)
+            if actual != expected:
+                raise CorruptionError(f"{name}: what {self._origin} sends has MD5 {actual}, expected {expected}")
+        return reply.body
+
+    async def put(self, name: str, data: bytes | Sequence[bytes], *, absent: bool = False) -> bool:
+        """See BlobStore."""
+        assert is_name(name)
+        if absent and self._versioned and await self.head(name) is not None:
+            return False
+        headers = {"Content-Type": "application/octet-stream", "ETag": await _md5(data)}
+        if absent and not self._versioned:
+            headers["If-None-Match"] = "*"
+        if size_of(data) > _UNASKED_BYTES:
+            headers["Expect"] = "100-continue"
+        reply = await self._send("PUT", self._target(name), headers, 201, 202, 412, body=data)
+        if reply.status == 412:
+            if "If-None-Match" not in headers:
+                raise failure(self._origin, Request(method="PUT", target=self._target(name)), reply)
+            return False
+        if reply.status == 202:
+            # A newer object, or a newer deletion, is there: of another proxy, whose clock is ahead. Ours is not.
+            raise RemoteUnavailableError(f"{self._origin} has a newer version of {name}: its servers' clocks differ")
+        return True
+
+    async def head(self, name: str) -> Blob | None:
+        """See BlobStore."""
+        assert is_name(name)
+        reply = await self._send("HEAD", self._target(name), _NEWEST, 200, 204, 404)
+        if reply.status == 404:
+            return None
+        size = size_bytes(self._origin, reply.headers.get("content-length", ""))
+        return Blob(name, size, modified_ns(self._origin, reply.headers.get("x-timestamp", "")))
+
+    async def listing(self, prefix: str) -> list[Blob]:
+        """See BlobStore."""
+        assert is_prefix(prefix)
+        found: list[Blob] = []
+        seen, after = 0, ""
+        while True:
+            reply = await self._list(self._prefix + prefix, after)
+            page = rows(self._origin, reply, after)
+            found += blobs(self._origin, page, self._prefix)
+            seen += len(page)
+            if seen > MAX_NAMES:
+                raise BadReplyError(f"the container {self._container} has more than {MAX_NAMES} objects")
+            if not page or (self._page is not None and len(page) < self._page):
+                return found
+            after = page[-1].name
+
+    async def delete(self, name: str) -> None:
+        """See BlobStore."""
+        assert is_name(name)
+        await self._send("DELETE", self._target(name), {}, 200, 204, 404)
+
+    async def now_ns(self) -> int:
+        """See BlobStore."""
+        reply = await self._send("HEAD", self._path, {}, 200, 204)
+        return date_ns(self._origin, reply.headers.get("date", ""))
+
+    async def wait(self, prefix: str, seen: object) -> object:
+        """See BlobStore."""
+
+        async def look() -> object:
+            return tuple(await self.listing(prefix))
+
+        return await poll(look, seen, self._pace)
+
+    async def close(self) -> None:
+        """See BlobStore."""
+        self._session.close()
+        await trio.lowlevel.checkpoint()
+
+    async def _range(self, name: str, first: int, length: int) -> bytes:
+        headers = {"Range": f"bytes={first}-{first + length - 1}"}
+        reply = await self._send("GET", self._target(name), headers, 200, 206, 404, 416, most_bytes=length)
+        self._demand_found(name, reply)
+        if reply.status == 416:
+            return checked(name, b"", (first, length))
+        data = reply.body if reply.status == 206 else reply.body[first:]
+        if reply.status == 206 and not reply.headers.get("content-range", "").startswith(f"bytes {first}-"):
+            raise BadReplyError(f"{self._origin} gives another range of {name} than was asked for")
+        return checked(name, data, (first, length))
+
+    async def _list(self, prefix: str, after: str) -> Reply:
+        reply = await self._send("GET", self._listing(prefix, after), {}, 200, 204, 412, most_bytes=_MAX_PAGE_BYTES)
+        if reply.status == 412 and self._page is not None:
+            # This one's pages are shorter; how short they are it does not say. They end with an empty one.
+            self._page = None
+            reply = await self._send("GET", self._listing(prefix, after), {}, 200, 204, most_bytes=_MAX_PAGE_BYTES)
+        return reply
+
+    def _listing(self, prefix: str, after: str) -> str:
+        limit = "" if self._page is None else f"&limit={self._page}"
+        return f"{self._path}?format=json{limit}&prefix={quote(prefix, safe='')}&marker={quote(after, safe='')}"
+
+    async def _send(
+        self,
+        method: str,
+        target: str,
+        headers: dict[str, str],
+        *expected: int,
+        body: bytes | Sequence[bytes] = b"",
+        most_bytes: int | None = None,
+    ) -> Reply:
+        """Send once (but see Session); any status but those is an error."""
+        request = Request(method=method, target=target, headers=headers, body=body)
+        if most_bytes is not None:
+            request = msgspec.structs.replace(request, max_reply_bytes=most_bytes)
+        reply = await self._session.send(request)
+        if reply.status not in expected:
+            raise failure(self._origin, request, reply)
+        return reply
+
+    def _target(self, name: str) -> str:
+        return f"{self._path}/{quote(self._prefix + name)}"
+
+    def _demand_found(self, name: str, reply: Reply) -> None:
+        if reply.status == 404:
+            raise NotFoundError(f"the container {self._container} has no {self._prefix}{name}")
+
+
+async def _md5(data: bytes | Sequence[bytes]) -> str:
+    if size_of(data) <= _IN_THREAD_BYTES:
+        return _md5_of(data)
+    return await trio.to_thread.run_sync(_md5_of, data)
+
+
+def _md5_of(data: bytes | Sequence[bytes]) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    for piece in (data,) if isinstance(data, bytes) else data:
+        digest.update(piece)
+    return digest.hexdigest()
