@@ -14,11 +14,11 @@ from typing import Final
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 
 MOST: Final = 1 << 18  # ids, of 250 bytes in memory each: 16 GiB of blocks of 64 KiB. Older ones are in files by then
-HELD_BYTES: Final = 16 << 20  # of contents of one block: 16,000 files of 1 KiB
+HELD_BYTES: Final = 16 << 20  # of contents of one block: 16,000 files of 1 KiB. Older ones are in files by then
 _PREFIX: Final = 8
 
 Find = Callable[[BlockId], bytes | None]
-"""Reads a block from where a cycle put it; None: it is no longer there. Any thread."""
+"""Reads a block from where a cycle put it; None: it is no longer there. In a thread of trio's."""
 
 
 class RecentBlocks:
@@ -36,7 +36,7 @@ class RecentBlocks:
         self._find: Find | None = None
 
     def use(self, find: Find | None) -> None:
-        """Say where the blocks of a cycle are read; None when it ends: what it got has its rows, or is not had."""
+        """Say where the blocks of a cycle are read; None when it is over: what it got is indexed, or is not had."""
         with self._lock:
             self._find = find
             if find is None:
@@ -52,14 +52,14 @@ class RecentBlocks:
                 self._add(block)
 
     def hold(self, got: Sequence[tuple[BlockId, bytes]]) -> None:
-        """Take blocks in that can't be read elsewhere yet. When they are too many, the oldest are forgotten."""
+        """Take blocks in that can't be read elsewhere yet. When they are too many, the oldest must be by then."""
         with self._lock:
             for block, data in got:
                 if self._add(block):
                     self._held[block] = data
                     self._holding += len(data)
             while self._holding > self._held_bytes:
-                self._forget(next(iter(self._held)))
+                self._holding -= len(self._held.pop(next(iter(self._held))))
 
     def _add(self, block: BlockId) -> bool:
         """Whether it is new."""

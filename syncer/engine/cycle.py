@@ -98,7 +98,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         root: How a command names the root, for the safety stop's message.
         attend_key: Looks after the key of the share. Not called where nothing may be written.
         sources: Where blocks may come from beside the server, near ones first; they may outlive the cycle.
-        recent: Is told what a pull got, so that other devices have it before a file is complete.
+        recent: Is told what a pull got, so that other devices have it before a file is complete. Whoever gave it ends
+            it: when the index for other devices has what the cycle recorded.
     """
 
     policy: Policy
@@ -394,8 +395,6 @@ class Cycle:
             await recorder.flush()
             self._versions = recorder.versions
             await unseen.flush()
-            if recent is not None:
-                recent.use(None)
             if pusher.doubtful:
                 # The server has something else than the base says: only a look at everything puts that right.
                 await self._distrust_parts()

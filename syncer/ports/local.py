@@ -215,8 +215,8 @@ class LocalRoot(Protocol):
         """Keep at hand what is fetched from now on, until the cycle is over: others may want it before that.
 
         Returns:
-            Reads a block that a `stage` fetched: canonical, not verified; None if it is not there (any more). Contents
-            of small files may never be. Blocking, any thread.
+            Reads a block that a `stage` fetched: canonical, not verified; None if it is not there (any more), or, as
+            contents of small files, not yet. Blocking, in a thread of trio's.
         """
         ...
 

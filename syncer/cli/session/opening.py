@@ -25,6 +25,7 @@ from syncer.ports.state import State
 from syncer.state.statedb import StateDB
 
 if TYPE_CHECKING:  # imported where a volume is concerned: a twentieth of a second
+    from syncer.blocks.recent import RecentBlocks
     from syncer.engine.root_state import RootState
     from syncer.engine.share.lankey import LanKeyKeeper
     from syncer.engine.share.sharing import SharedRoot, ShareKeeper
@@ -147,11 +148,11 @@ def _open_blocks(root: LinkedRoot) -> BlockDirectory:
         return BlockDirectory.create(root.blocks, block_size=root.record.block_size)
 
 
-def share_keeper(root: LinkedRoot, state: RootState, local: SharedLists) -> ShareKeeper:
-    """What keeps a root's index for other devices beside its cycles."""
+def share_keeper(root: LinkedRoot, state: RootState, local: SharedLists, recent: RecentBlocks | None) -> ShareKeeper:
+    """What keeps a root's index for other devices beside its cycles, and ends what a cycle got lately."""
     from syncer.engine.share.sharing import ShareKeeper  # noqa: PLC0415 - where a cycle runs
 
-    return ShareKeeper(root.share_index, state, local, root.record.block_size)
+    return ShareKeeper(root.share_index, state, local, root.record.block_size, recent)
 
 
 def key_keeper(root: LinkedRoot) -> LanKeyKeeper:

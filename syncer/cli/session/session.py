@@ -100,5 +100,5 @@ async def run_cycle(
     if options.dry_run:
         await cycle.run()
     else:
-        async with share_keeper(linked, state, local).following():
+        async with share_keeper(linked, state, local, options.recent).following():
             await cycle.run()

@@ -34,7 +34,9 @@ _END: Final = object()
 class ShareKeeper:
     """Makes the index what the base says, after a cycle. It never fails a cycle: a lost index is made anew."""
 
-    def __init__(self, folder: str, books: RootState, local: SharedLists, block_size: int) -> None:
+    def __init__(
+        self, folder: str, books: RootState, local: SharedLists, block_size: int, recent: RecentBlocks | None = None
+    ) -> None:
         """Take a cycle's books.
 
         Args:
@@ -42,22 +44,31 @@ class ShareKeeper:
             books: Open for writing: they hold the state's lock.
             local: Tells block lists.
             block_size: Of the share.
+            recent: What the cycle notes that it got; ended here.
         """
         self._folder = folder
         self._books = books
         self._local = local
         self._block_size = block_size
+        self._recent = recent
 
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
-        """Run a cycle inside. What it recorded is in the index afterwards, also if it was broken off."""
-        changed = await trio.to_thread.run_sync(self._begin)
+        """Run a cycle inside. What it recorded is in the index afterwards, also if it was broken off.
+
+        What it got counts as recent until then: who was told of a block in between would find that we lack it.
+        """
         try:
-            yield
-        except Exception:
+            changed = await trio.to_thread.run_sync(self._begin)
+            try:
+                yield
+            except Exception:
+                await self._follow(changed)
+                raise
             await self._follow(changed)
-            raise
-        await self._follow(changed)
+        finally:
+            if self._recent is not None:
+                self._recent.use(None)
 
     def _begin(self) -> bool:
         """Note what is recorded from here on; returns whether the index was current until now."""

@@ -429,8 +429,14 @@ class LocalDirectory:
 
     def keep_received(self) -> Callable[[BlockId], bytes | None]:
         """Reads from the temp files, and from what became of them."""
-        self._sources.received = self._sources.received or Received()
-        return self._sources.received.read
+        received = self._sources.received = self._sources.received or Received()
+
+        def read(block: BlockId) -> bytes | None:
+            data = received.read(block)
+            # Only the last few files are kept open: an older one has its name by now.
+            return data if data is not None else self._sources.read([block], checked=True).get(block)
+
+        return read
 
     def _reserve(self, order: StageOrder) -> bytes:
         """A temp name; two nodes may want one content at one place only in odd plans, but then it must work."""
@@ -508,8 +514,6 @@ class LocalDirectory:
     async def settle(self) -> list[RelPath]:
         """Displaced files once more, forgotten temp files."""
         returned = await self._run(self._trash.review)
-        if self._sources.received is not None:
-            self._sources.received.clear()
         await self._run(self._sweep_temps)
         await self.barrier()
         return returned

@@ -131,6 +131,8 @@ class Device:
             remote: Remote = client or MemoryClient(self.container)
             return await Cycle(root, remote, self.state, self.ears, options, self.report).run()
         finally:
+            if recent is not None:
+                recent.use(None)
             await root.close()
 
     def everything(self) -> dict[str, object]:

@@ -43,6 +43,7 @@ class Shared:
         self.paused = False
         self.patterns: list[bytes] = []
         self.tidied = Ears()
+        self.at_end: Callable[[], None] = lambda: None  # of a cycle, before its index follows
         reader = FolderBlocks(os.fsencode(place.path), place.folder, BLOCK)
         self.root = SharedRoot("share", self.state, self.index, reader, lambda: self.paused)
 
@@ -58,9 +59,12 @@ class Shared:
             books = RootState(database)
             local = self.place.open(books, patterns=lambda: self.patterns)
             try:
-                options = Options(policy=Policy(host="here", utc="T"), hints=Hints())
-                async with ShareKeeper(self.index, books, local, BLOCK).following():
-                    return await Cycle(local, client or self.client(), books, self.tidied, options).run()
+                recent = self.root.recent_blocks
+                options = Options(policy=Policy(host="here", utc="T"), hints=Hints(), recent=recent)
+                async with ShareKeeper(self.index, books, local, BLOCK, recent).following():
+                    report = await Cycle(local, client or self.client(), books, self.tidied, options).run()
+                    self.at_end()
+                return report
             finally:
                 await local.close()
 
@@ -222,6 +226,20 @@ def test_a_file_in_the_folder_that_never_was_in_the_share_is_not_given(make: Cal
     other.reconcile()
     assert not one.tells(block(2))
     assert not other.tells(block(1))
+
+
+def test_what_a_cycle_got_is_told_and_given_until_its_index_has_it(make: Callable[..., Shared]) -> None:
+    """Who was told of a block asks for it at any time: one that lacks what it offers is left alone for a minute."""
+    one, two = make("one"), make("two")
+    write(one, "image", 1, 2)
+    write(one, "small", 3)
+    one.reconcile()
+    asked: list[bool] = []
+    two.at_end = lambda: asked.extend(two.tells(block(number)) for number in (1, 2, 3))
+    two.reconcile()
+    assert asked == [True, True, True]
+    assert two.root.recent_blocks.since(0)[1] == []
+    assert [two.tells(block(number)) for number in (1, 2, 3)] == [True, True, True]
 
 
 def test_what_a_cycle_is_getting_is_told_until_it_ends(make: Callable[..., Shared]) -> None:
