@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from syncer.core.model import RelPath
-from syncer.core.paths import PARK_FOLDER
+from syncer.core.paths import NAME_BYTES, PARK_FOLDER
 from syncer.errors import DamagedObjectError
 from syncer.remote.repository.format import prolly
 from syncer.remote.repository.format.entries import (
@@ -61,7 +61,7 @@ class Tree:
     def __init__(self, nodes: Nodes, root: Root | None) -> None:
         self.root = root
         self._nodes = nodes
-        self._paths: dict[bytes, RelPath] = {TOP: RelPath(b""), PARKED: PARK_FOLDER}
+        self._paths: dict[bytes, RelPath] = {TOP: RelPath(b""), PARKED: RelPath(PARK_FOLDER)}
 
     def at(self, keys: Iterable[bytes]) -> dict[bytes, Found]:
         """Those of some keys that are there."""
@@ -85,11 +85,8 @@ class Tree:
 
     def below(self, directory: bytes) -> Iterator[Found]:
         """The entries of one directory, by name."""
-        for key, raw in prolly.items(self._nodes, self.root, directory):
-            if not key.startswith(directory):
-                return
-            if len(key) > ID_BYTES:
-                yield _found(key, raw)
+        for key, raw in prolly.items(self._nodes, self.root, directory + b"\0", directory + b"\xff" * (NAME_BYTES + 1)):
+            yield _found(key, raw)
 
     def entries(self) -> Iterator[Found]:
         """All of them, by key."""
@@ -137,7 +134,7 @@ class Tree:
         return Tree(self._nodes, prolly.update(self._nodes, shape, self.root, edits))
 
     def differences(self, other: Tree) -> Iterator[tuple[Found | None, Found | None]]:
-        """Entries that differ, at each key: here, and in the other tree. Not where directories are: entries say that."""
+        """Entries that differ, at each key: here, and in the other tree. Each `Up` follows from the entries."""
         for key, one, two in prolly.diff(self._nodes, self.root, other.root):
             if len(key) > ID_BYTES:
                 yield None if one is None else _found(key, one), None if two is None else _found(key, two)

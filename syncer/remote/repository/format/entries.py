@@ -1,8 +1,8 @@
 """What a tree says of one name: the entries of the map that a commit's root names.
 
-Key: the directory's id (16 bytes) and the name in it. Value: an `Entry`. So a directory that moves is two keys, whatever
-is below it, a directory's entries lie together, and a path is looked up name by name. Key of a directory's id alone,
-its first: where the directory is (`Up`).
+Key: the directory's id (16 bytes) and the name in it. Value: an `Entry`. So a directory that moves is two keys,
+whatever is below it, a directory's entries lie together, and a path is looked up name by name. Key of a directory's id
+alone, its first: where the directory is (`Up`).
 
 The top has the id `TOP`; what is parked (`core.paths.PARK_FOLDER`) is in `PARKED`. Neither has an `Up`.
 
@@ -223,4 +223,6 @@ def _is_sound(entry: Entry) -> bool:
 
 
 def _damaged(key: bytes) -> DamagedObjectError:
-    return DamagedObjectError(f"entry {key[:ID_BYTES].hex()}/{key[ID_BYTES:]!r}", "is malformed: it is no entry of a tree")
+    return DamagedObjectError(
+        f"entry {key[:ID_BYTES].hex()}/{key[ID_BYTES:]!r}", "is malformed: it is no entry of a tree"
+    )

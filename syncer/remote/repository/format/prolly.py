@@ -118,22 +118,25 @@ def get(nodes: Nodes, root: Root | None, keys: Iterable[bytes]) -> dict[bytes, b
     return found
 
 
-def items(nodes: Nodes, root: Root | None, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-    """All entries from a key on, in order. What is in memory does not grow with the map."""
+def items(
+    nodes: Nodes, root: Root | None, first: bytes = b"", end: bytes | None = None
+) -> Iterator[tuple[bytes, bytes]]:
+    """The entries from a key on, and before another one (None: all), in order. Memory does not grow with the map."""
     waiting: list[tuple[int, _Ids]] = [] if root is None else [(root.level, [root.node])]
     while waiting:
         level, ids = waiting.pop()
         if len(ids) > _BATCH:
             waiting.append((level, ids[_BATCH:]))
-        found = _load(nodes, level, ids[:_BATCH])
-        if level == 0:
-            for node in found:
-                at = bisect_left(node.keys, first)
-                yield from zip(node.keys[at:], node.values[at:], strict=True)
-        else:
-            waiting.append(
-                (level - 1, [ChunkId(v) for node in found for v in node.values[bisect_left(node.keys, first) :]])
-            )
+        below: _Ids = []
+        for node in _load(nodes, level, ids[:_BATCH]):
+            start = bisect_left(node.keys, first)
+            stop = len(node.keys) if end is None else bisect_left(node.keys, end)
+            if level == 0:
+                yield from zip(node.keys[start:stop], node.values[start:stop], strict=True)
+            else:
+                below.extend(map(ChunkId, node.values[start : stop + 1]))  # what ends later may begin before
+        if below:
+            waiting.append((level - 1, below))
 
 
 def reachable(nodes: Nodes, root: Root | None, known: set[ChunkId]) -> Iterator[tuple[int, ChunkId, Sequence[bytes]]]:

@@ -77,11 +77,21 @@ def test_keys_are_found(entries: dict[bytes, bytes], asked: list[bytes]) -> None
     assert get(nodes, root, asked) == {key: entries[key] for key in asked if key in entries}
 
 
-@given(entries=MAP, first=KEY)
+@given(entries=MAP, first=KEY, end=st.none() | KEY)
 @settings(max_examples=effort.count("repository trees"))
-def test_entries_are_read_from_a_key_on(entries: dict[bytes, bytes], first: bytes) -> None:
+def test_entries_are_read_between_keys(entries: dict[bytes, bytes], first: bytes, end: bytes | None) -> None:
     nodes = MemoryNodes()
-    assert list(items(nodes, made(nodes, entries), first)) == sorted((k, v) for k, v in entries.items() if k >= first)
+    between = {key: value for key, value in entries.items() if key >= first and (end is None or key < end)}
+    assert list(items(nodes, made(nodes, entries), first, end)) == sorted(between.items())
+
+
+def test_a_few_entries_of_a_large_map_are_few_nodes() -> None:
+    nodes, shape = MemoryNodes(), Shape(split=KEYS.split, entries=8)
+    root = made(nodes, {b"%06d" % number: b"" for number in range(20_000)}, shape)
+    assert root is not None
+    nodes.forget()
+    assert len(list(items(nodes, root, b"010000", b"010003"))) == 3
+    assert len(nodes.read_ids) <= 2 * (root.level + 1)
 
 
 @given(entries=MAP)

@@ -1,0 +1,152 @@
+"""The next commit of a device, before it is made: a view, and what was done to it since. Pure.
+
+Source: docs/design/repository.md.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from syncer.core.model import Kind, Meta
+from syncer.remote.repository.format.entries import (
+    PARKED,
+    TOP,
+    Bytes,
+    Entry,
+    key_of,
+    kind_number,
+)
+from syncer.remote.repository.format.history import DeviceId, Dot, Vector
+from syncer.remote.repository.format.prolly import Nodes, Root, Shape
+from syncer.remote.repository.merge import NOBODY, View, age
+from syncer.remote.repository.tree import Found, Tree, values
+
+
+class Draft:
+    """A tree that is being changed. Not safe for many threads.
+
+    Whoever calls has looked: what is made, moved or removed is in the tree as it is here (`at`), places are free, and
+    directories that go are empty.
+
+    Attributes:
+        dot: Of the commit to be.
+    """
+
+    def __init__(self, nodes: Nodes, view: View, device: DeviceId) -> None:
+        self.dot = Dot(device, view.vector.next_number())
+        self._view = view
+        self._tree = Tree(nodes, view.root)
+        self._number = age(self.vector)
+        self._changed: dict[bytes, Found | None] = {}  # by key
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing was done, and there is nothing that a commit has to say."""
+        return not self._changed and not self._view.unsettled
+
+    @property
+    def vector(self) -> Vector:
+        """What the commit will have seen."""
+        return self._view.vector.adding(self.dot)
+
+    def at(self, parent: bytes, name: bytes) -> Found | None:
+        """What is there now."""
+        key = key_of(parent, name)
+        if key in self._changed:
+            return self._changed[key]
+        return self._tree.at([key]).get(key)
+
+    def has_below(self, directory: bytes) -> bool:
+        """Whether something is in a directory."""
+        if any(found is not None and found.parent == directory for found in self._changed.values()):
+            return True
+        return any(found.key not in self._changed for found in self._tree.below(directory))
+
+    def make(
+        self,
+        object_id: bytes,
+        parent: bytes,
+        name: bytes,
+        meta: Meta,
+        made_us: int,
+        *,
+        file: Bytes | None = None,
+        target: bytes | None = None,
+    ) -> Found:
+        """A new object in a free place: a file, a symlink, or else a directory."""
+        assert object_id not in (TOP, PARKED)
+        kind = Kind.FILE if file is not None else Kind.SYMLINK if target is not None else Kind.DIRECTORY
+        entry = Entry(
+            object=object_id,
+            kind=kind_number(kind),
+            number=self._number,
+            placed=self.dot,
+            filled=self.dot,
+            noted=self.dot,
+            made_us=made_us,
+            mode=meta.mode,
+            special=meta.special,
+            mtime_ns=meta.mtime_ns,
+            xattrs=meta.xattrs,
+            file=file,
+            target=target,
+        )
+        return self._put(Found(parent=parent, name=name, entry=entry))
+
+    def fill(
+        self, found: Found, meta: Meta, made_us: int, *, file: Bytes | None = None, target: bytes | None = None
+    ) -> Found:
+        """Another content, and all metadata."""
+        entry = _noted(found.entry, meta)
+        entry = replace(
+            entry, number=self._number, filled=self.dot, noted=self.dot, made_us=made_us, file=file, target=target
+        )
+        return self._put(replace(found, entry=entry))
+
+    def note(self, found: Found, meta: Meta, made_us: int) -> Found:
+        """Other metadata."""
+        entry = replace(_noted(found.entry, meta), number=self._number, noted=self.dot, made_us=made_us)
+        return self._put(replace(found, entry=entry))
+
+    def move(self, found: Found, parent: bytes, name: bytes) -> Found:
+        """To a free place; what is below a directory goes with it."""
+        self._changed[found.key] = None
+        entry = replace(found.entry, number=self._number, placed=self.dot)
+        return self._put(Found(parent=parent, name=name, entry=entry))
+
+    def remove(self, found: Found) -> None:
+        """An object, or an empty directory."""
+        self._changed[found.key] = None
+
+    def located(self, found: Found, file: Bytes) -> None:
+        """Where the chunks of a content are: no other version by that."""
+        assert found.entry.file is not None
+        assert found.entry.file.content == file.content
+        self._put(replace(found, entry=replace(found.entry, file=file)))
+
+    def finish(self, shape: Shape) -> Root | None:
+        """The tree to commit: with all that the view had to decide said by this commit."""
+        loose = [key for key in self._view.unsettled if key not in self._changed]
+        for found in self._tree.at(loose).values():
+            self._put(found)
+        gone = {
+            found.entry.object
+            for found in self._tree.at(self._changed).values()
+            if found.entry.kind == kind_number(Kind.DIRECTORY)
+        }
+        there = [self._settled(found) for found in self._changed.values() if found is not None]
+        edits = dict.fromkeys(self._changed) | dict.fromkeys(gone) | values(there)
+        return self._tree.edited(shape, edits).root
+
+    def _put(self, found: Found) -> Found:
+        self._changed[found.key] = found
+        return found
+
+    def _settled(self, found: Found) -> Found:
+        entry = found.entry
+        own = {field: self.dot for field in ("placed", "filled", "noted") if getattr(entry, field).device == NOBODY}
+        return replace(found, entry=replace(entry, number=self._number, **own)) if own else found
+
+
+def _noted(entry: Entry, meta: Meta) -> Entry:
+    return replace(entry, mode=meta.mode, special=meta.special, mtime_ns=meta.mtime_ns, xattrs=meta.xattrs)
