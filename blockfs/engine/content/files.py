@@ -352,7 +352,7 @@ class Files:
         failure: FlushFailedError | None = None
         try:
             if ino is None:
-                self._sealer.seal_all(stop)
+                self._sealer.seal_all(stop, may_mix=True)
             else:
                 self._sealer.seal([ino])
         except FlushFailedError as error:

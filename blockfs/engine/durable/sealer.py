@@ -102,8 +102,12 @@ class Sealer:
             states = [self._table.get(ino) for ino in sorted(inos)]
         self._seal_states(states, spliced)
 
-    def seal_all(self, stop: Stop = never) -> None:
+    def seal_all(self, stop: Stop = never, *, may_mix: bool = False) -> None:
         """Seal every file.
+
+        Args:
+            stop: Asked between groups of files.
+            may_mix: See `seal_group`.
 
         Raises:
             StoppedError: `stop` said so; the others stay staged.
@@ -113,24 +117,31 @@ class Sealer:
         with self._stores.lock:
             self._table.look()
             inos = [state.ino for state in self._table.all() if not state.is_sealed]
-        self.seal_existing(inos, stop)
+        self.seal_existing(inos, stop, may_mix=may_mix)
 
-    def seal_existing(self, inos: Iterable[int], stop: Stop = never) -> None:
+    def seal_existing(self, inos: Iterable[int], stop: Stop = never, *, may_mix: bool = False) -> None:
         """Seal those of the files that still exist and have something to seal.
+
+        Args:
+            inos: Files.
+            stop: Asked between groups of them.
+            may_mix: See `seal_group`.
 
         Raises:
             StoppedError: `stop` said so; the others stay staged.
             NoSpaceError: See `seal`.
             BlockfsError: See `seal`.
         """
-        self._seal_states(self._existing(inos), None, stop)
+        self._seal_states(self._existing(inos), None, stop, may_mix=may_mix)
 
-    def _seal_states(self, states: list[FileState], spliced: Spliced | None, stop: Stop = never) -> None:
+    def _seal_states(
+        self, states: list[FileState], spliced: Spliced | None, stop: Stop = never, *, may_mix: bool = False
+    ) -> None:
         failures: list[BlockfsError] = []
         pause = pause_of(stop)
         for group in groups(states):
             pause()
-            failures += self.seal_group(group, spliced)
+            failures += self.seal_group(group, spliced, may_mix=may_mix)
         if failures:
             raise failures[0]
 

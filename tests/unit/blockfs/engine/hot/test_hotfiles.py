@@ -402,6 +402,29 @@ def test_a_seal_that_nobody_asked_for_holds_writers_shortly_and_claims_no_mixtur
     assert content(filesystem, b"f").count(b"late") == (2 if writes else 0)
 
 
+def test_a_flush_holds_writers_shortly(filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks if it has the host share all of a file that somebody writes: as long as that takes, nobody can."""
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, noise(200 * BLOCK), 0)
+    filesystem.files.fsync(ino)
+    filesystem.commit()
+    data = noise(200 * BLOCK, 1)
+    os.pwrite(fd, data, 0)
+    real, calls = seal.clone_range, []
+
+    def clone_range(source: int, target: int, start: int, length: int) -> bool:
+        calls.append(length)
+        return real(source, target, start, length)
+
+    monkeypatch.setattr(seal, "clone_range", clone_range)
+    monkeypatch.setattr(HotFolder, "capture", lambda *_: pytest.fail("all of it"))
+    filesystem.files.flush()
+    assert max(calls) <= 4 << 20
+    assert sealed(filesystem, ino) == data
+    assert findings(filesystem) == []
+
+
 def settled(file: HotFile) -> None:
     """Let its last change be one of long ago."""
     while file.has_changed_since(file.status()):
