@@ -11,6 +11,9 @@ from blockfs.fuse.kernel import wire
 CACHE_S: Final = 86400
 """How long the kernel trusts entries and attributes. This process is the only writer, and tells what it changes."""
 
+NEW_NS: Final = 10_000_000
+"""How long, in nanoseconds, it trusts those of a file that was just made, if it then reads and writes it itself."""
+
 _BILLION: Final = 10**9
 _BLKSIZE: Final = 4096  # the kernel's page: a larger one becomes i_blkbits, which its buffered writes trip over
 _STATX_BASIC: Final = 0x7FF
@@ -56,9 +59,9 @@ def attributes(found: Attributes) -> bytes:
     )
 
 
-def entry(found: Attributes, valid_s: int = CACHE_S) -> bytes:
+def entry(found: Attributes, valid_s: int = CACHE_S, valid_ns: int = 0) -> bytes:
     """LOOKUP and whatever makes an inode. The generation is 0: inos are never reused. `valid_s`: the attributes are."""
-    return wire.ENTRY.pack(found.ino, 0, CACHE_S, valid_s, 0, 0) + attributes(found)
+    return wire.ENTRY.pack(found.ino, 0, CACHE_S, valid_s, 0, valid_ns) + attributes(found)
 
 
 def attr_out(found: Attributes, valid_s: int = CACHE_S) -> bytes:

@@ -255,7 +255,8 @@ class Translation:
         if native is None:
             return encode.entry(made) + encode.opened(fh)
         opened = self._natively(native, made.ino, flags, fh, is_new=True)
-        return self._entry(made) + opened
+        # Else the first write asks for them.
+        return encode.entry(made, self._valid_s(made.ino), encode.NEW_NS) + opened
 
     def _create(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.create(body)
