@@ -1,16 +1,16 @@
-"""Reads requests, and answers most of them at once: without a task, or a thread. Those that would wait get a task.
+"""Reads requests, and answers most of them at once: without a task, or a thread. Those that would wait get a thread.
 
-A task per request, and waking it, costs more than what most requests need (docs/design/kernel-frontend.md). An fsync
-always waits, and somebody waits for it: it goes to a thread at once.
+A task per request, and waking it, costs more than what most requests need (docs/design/kernel-frontend.md).
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from typing import Final, Protocol
 
@@ -18,11 +18,12 @@ import trio
 
 from blockfs.engine.fatal import begin, end
 from blockfs.errors import WouldBlock
-from blockfs.fuse.answering import BLOCKING_CALLS, Answering
+from blockfs.fuse.answering import BLOCKING_CALLS, BLOCKING_LOOKS, BLOCKING_WRITES, Answering
 from blockfs.fuse.kernel import decode
 from blockfs.fuse.kernel.decode import Header, MalformedError
 from blockfs.fuse.kernel.translation import UNANSWERED, Row
 from blockfs.fuse.kernel.wire import HANDLE_IN, Opcode
+from blockfs.fuse.kernel.workers import Workers
 from blockfs.fuse.requests import Repeat
 from blockfs.runtime.logs import Log
 
@@ -33,6 +34,12 @@ Other requests hold a few bytes, and there are no more than threads that ask. Th
 data waits for pages that the kernel has, and they come as writes.
 """
 
+_THREADS: Final = {
+    Repeat.DISK: BLOCKING_CALLS,
+    Repeat.SYNC: BLOCKING_CALLS,
+    Repeat.WRITE: BLOCKING_WRITES,
+    Repeat.PAGES: BLOCKING_LOOKS,
+}
 _TURN: Final = 16  # requests that are answered before other tasks have their turn
 
 log = Log()
@@ -83,14 +90,17 @@ class Serving:
         self._rows = rows
         self._answering = answering
         self._nothing_to_do = nothing_to_do
-        self._room = trio.Semaphore(MAX_WAITING)
-        self._syncs = ThreadPoolExecutor(BLOCKING_CALLS, thread_name_prefix="blocksync-fsync")
+        self._room = threading.Semaphore(MAX_WAITING)
+        self._workers = {
+            repeat: Workers(most, f"blocksync-{repeat.name.lower()}", answering.fatal)
+            for repeat, most in _THREADS.items()
+        }
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Answer what comes, until the kernel has unmounted.
 
         Args:
-            nursery: Owns the requests that wait. It ends when they are answered.
+            nursery: Owns the requests that go on in the loop. It ends when they are answered.
         """
         try:
             with contextlib.suppress(EOFError):
@@ -106,17 +116,22 @@ class Serving:
                     await trio.lowlevel.checkpoint()
         finally:
             with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._syncs.shutdown)
+                await trio.to_thread.run_sync(self._end)
 
     async def _leave(self, nursery: trio.Nursery, row: Row, header: Header, body: bytes, began_s: float) -> None:
         """Have a request answered that may have to wait."""
-        if row.request.repeat is Repeat.SYNC:
-            self._syncs.submit(self._sync, row, header, body, began_s)
-        elif row.request.repeat is Repeat.WRITE:
-            await self._room.acquire()
-            nursery.start_soon(self._write_later, row, header, body, began_s)
-        else:
+        repeat = row.request.repeat or Repeat.DISK
+        if repeat is Repeat.LOOP:
             nursery.start_soon(self._answer_later, row, header, body, began_s)
+            return
+        if repeat is Repeat.WRITE and not self._room.acquire(blocking=False):
+            await trio.to_thread.run_sync(self._room.acquire)
+        self._workers[repeat].submit(partial(self._answer_in_thread, row, header, body, began_s))
+
+    def _end(self) -> None:
+        """Wait for what is not answered yet."""
+        for workers in self._workers.values():
+            workers.close()
 
     def answer(self, message: memoryview) -> tuple[Row, Header, bytes, float] | None:
         """Answer a request; or what is needed to do so where it may wait."""
@@ -159,32 +174,26 @@ class Serving:
         else:
             self._refuse(header, errno.ENOSYS)
 
-    def _sync(self, row: Row, header: Header, body: bytes, began_s: float) -> None:
-        """Answer a request that always waits, in a thread of our own: a task, and its way to a thread, take a fifth."""
-        view = memoryview(body)
+    def _answer_in_thread(self, row: Row, header: Header, body: bytes, began_s: float) -> None:
+        """Answer a request for which a disk must be waited for."""
+        repeat, view = row.request.repeat, memoryview(body)
+        gives_way = self._answering.priority.waiting() if repeat is Repeat.SYNC else nullcontext()
         try:
-            with self._answering.owning(row.request, began_s, _handle(row, view)), self._answering.priority.waiting():
+            with self._answering.owning(row.request, began_s, _handle(row, view)), gives_way:
                 self._connection.answer(header.unique, row.answer(header, view, True))
         except Refused as refused:
             self._connection.refuse(header.unique, refused.number)
-
-    async def _write_later(self, row: Row, header: Header, body: bytes, began_s: float) -> None:
-        try:
-            await self._answer_later(row, header, body, began_s)
         finally:
-            self._room.release()
+            if repeat is Repeat.WRITE:
+                self._room.release()
 
     async def _answer_later(self, row: Row, header: Header, body: bytes, began_s: float) -> None:
-        """Answer a request for which a disk must be waited for, or others' turns."""
+        """Answer a request in the loop, after others had their turn."""
         view = memoryview(body)
-
-        def answer(may_block: bool) -> None:
-            """In the thread that has the answer: whoever asked need not wait for the way back to the loop."""
-            self._connection.answer(header.unique, row.answer(header, view, may_block))
-
+        answer = partial(row.answer, header, view, False)
         try:
             with self._answering.owning(row.request, began_s, _handle(row, view)):
-                await self._answering.repeated(row.request.repeat, partial(answer, False), partial(answer, True))
+                self._connection.answer(header.unique, await self._answering.repeated(Repeat.LOOP, answer, answer))
         except Refused as refused:
             self._connection.refuse(header.unique, refused.number)
 
