@@ -81,12 +81,12 @@ def passthrough(home: Path, *flags: str, program: str = "passthrough") -> Iterat
 
 @contextmanager
 def blockfs(home: Path, *options: str, frontend: str = "auto", is_native: bool = False) -> Iterator[Path]:
-    """A mounted volume; with default settings, but for the options of `init`, the front-end and `--native`."""
+    """A mounted volume; with default settings, but for the options of `init` and the front-end."""
     volume, mountpoint = home / "volume", home / "blockfs"
     mountpoint.mkdir()
     subprocess.run([BLOCKSYNC, "init", *options, volume], check=True)
-    native = ["--native"] if is_native else []
-    subprocess.run([BLOCKSYNC, "mount", *native, "--frontend", frontend, volume, mountpoint], check=True)
+    native = "--native" if is_native else "--no-native"
+    subprocess.run([BLOCKSYNC, "mount", native, "--frontend", frontend, volume, mountpoint], check=True)
     try:
         yield mountpoint
     finally:

@@ -89,10 +89,26 @@ def mounted_below(home: Path, *options: str, name: str = "m") -> Iterator[Mounte
         machines.close()
 
 
+@pytest.fixture(scope="module")
+def host() -> Path | None:
+    """A filesystem for volumes, where the temporary folders' own is not wanted."""
+    return None
+
+
 @pytest.fixture
-def machines(fuse: None, tmp_path: Path) -> Iterator[Machines]:
+def home(host: Path | None, tmp_path: Path) -> Path:
+    """An empty folder for volumes."""
+    if host is None:
+        return tmp_path
+    path = host / tmp_path.name
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def machines(fuse: None, home: Path) -> Iterator[Machines]:
     """A folder in which volumes can be made and mounted."""
-    made = Machines(tmp_path)
+    made = Machines(home)
     yield made
     made.close()
 
@@ -106,15 +122,24 @@ def volume(machines: Machines) -> Path:
 
 
 @pytest.fixture
-def mounted(fuse: None, tmp_path: Path) -> Iterator[Mounted]:
+def mounted(fuse: None, home: Path) -> Iterator[Mounted]:
     """A mount of this test's own."""
-    yield from mounted_below(tmp_path)
+    yield from mounted_below(home)
 
 
 @pytest.fixture(scope="module")
-def shared_mount(fuse: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
+def shared_mount(fuse: None, host: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
     """One mount for all tests of a module; each works in a folder of its own."""
-    yield from mounted_below(tmp_path_factory.mktemp("shared"))
+    yield from mounted_below(module_home(host, tmp_path_factory, "shared"))
+
+
+def module_home(host: Path | None, tmp_path_factory: pytest.TempPathFactory, name: str) -> Path:
+    """An empty folder for a volume of all tests of a module."""
+    if host is None:
+        return tmp_path_factory.mktemp(name)
+    path = host / name
+    path.mkdir()
+    return path
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ from blockfs.runtime.volumes import is_volume
     "--native/--no-native",
     "native",
     default=None,
-    help="Let the kernel read and write files of the host itself, where it can: XFS or btrfs, root, no compression.",
+    help="Let the kernel read and write files of the host itself, where it can (XFS or btrfs, root): the default.",
     envvar="BLOCKSYNC_NATIVE",
 )
 @click.option("-o", "options", default="", metavar="OPTIONS", help="Options as in fstab: ro,noexec,nodev,allow_other …")

@@ -20,8 +20,8 @@ OURS: Final = {
     "allow_dev": "devices can be opened; root's to ask for",
     "debug": "log everything",
     "default_permissions": "the kernel checks permissions; it always does",
-    "native": "the kernel reads and writes files of the host itself, where it can; as `--native`",
-    "no-native": "all goes through the mount process; the default",
+    "native": "the kernel reads and writes files of the host itself, where it can; the default",
+    "no-native": "all goes through the mount process; as `--no-native`",
     **{f"frontend={choice}": "what talks to the kernel; as `--frontend`" for choice in Choice},
 }
 """Options with a meaning of our own, each with what it does."""
@@ -73,7 +73,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         frontend: What talks to the kernel.
-        native: The kernel shall read and write files of the host itself.
+        native: The kernel may read and write files of the host itself.
         kernel: Members of `KERNEL`.
     """
 
@@ -81,7 +81,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     allow_other: bool = False
     debug: bool = False
     frontend: Choice = Choice.AUTO
-    native: bool = False
+    native: bool = True
     kernel: frozenset[str] = frozenset()
 
 
@@ -115,6 +115,6 @@ def parse(text: str, *, sloppy: bool = False) -> Options:
         allow_other="allow_other" in chosen,
         debug="debug" in chosen,
         frontend=Choice(next((each.removeprefix(_FRONTEND) for each in chosen if each.startswith(_FRONTEND)), "auto")),
-        native="native" in chosen,
+        native="no-native" not in chosen,
         kernel=frozenset(chosen & KERNEL.keys()),
     )

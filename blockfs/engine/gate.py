@@ -10,7 +10,7 @@ from blockfs.errors import WouldBlock
 
 
 class WriteGate:
-    """Open unless somebody holds it closed. While it is closed no page can become staged; everything else goes on.
+    """Open unless somebody holds it closed: then no page becomes staged and no fsync begins. All else goes on.
 
     Args:
         lock: The engine's.

@@ -12,16 +12,16 @@ _FIRST_NAMESPACE: Final = 0xEFFF_FFFD  # PROC_USER_INIT_INO, linux/proc_ns.h
 _SYS_ADMIN: Final = 21  # CAP_SYS_ADMIN, linux/capability.h
 
 
-def why_not(frontend: Choice, *, asked: bool, status: str = _STATUS) -> str | None:
+def why_not(frontend: Choice, *, wanted: bool, status: str = _STATUS) -> str | None:
     """Why it can't be, or shall not; None: nothing of this speaks against it.
 
     Args:
         frontend: What was chosen.
-        asked: Whether somebody wants it.
+        wanted: Not forbidden.
         status: Where the kernel tells the capabilities of this process.
     """
-    if not asked:
-        return "--native was not asked for"
+    if not wanted:
+        return "--no-native was asked for"
     if frontend is Choice.PYFUSE3:
         return "the front-end pyfuse3 can't have the kernel read and write files itself"
     if not _may(status):

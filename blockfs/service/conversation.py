@@ -68,7 +68,7 @@ class Mount:
         self.ending = threading.Event()
         self.scrubbed = (0, 0)
         self.seals = False
-        self.why_not_native: str | None = "--native was not asked for"
+        self.why_not_native: str | None = "the mount begins"
         filesystem.fatal.listen(self.ending.set)
 
 

@@ -29,9 +29,8 @@ def xfs(fuse: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def native(xfs: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mounted]:
+def native(xfs: Path, request: pytest.FixtureRequest) -> Iterator[Mounted]:
     """A mount that is native, and is so again whenever it is mounted again."""
-    monkeypatch.setenv("BLOCKSYNC_NATIVE", "1")
     home = xfs / request.node.name
     home.mkdir()
     process = -1

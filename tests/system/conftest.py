@@ -1,10 +1,13 @@
 """System tests leave nothing behind. At full effort each runs on both front-ends, every day a few do.
 
+Some run on native mounts, too, always.
+
 A module that has `FRONTENDS` runs on those, always.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import subprocess
@@ -14,33 +17,53 @@ from pathlib import Path
 import pytest
 
 from tests import effort
-from tests.conftest import Mounted, check_fuse, mounted_below
+from tests.conftest import Mounted, check_fuse, module_home, mounted_below
+from tests.kit.hostfs import MIB, mounted_file
 from tests.system.posix import Pair
 
 BOTH = ("pyfuse3", "kernel")
+NATIVE = "native"
+"""Our own front-end, on a host with reflinks."""
 EVERY_DAY = {"test_posix_users", "test_posix_files", "test_file_handles", "test_posix_machine"}
 """Modules that run on both every day: they cost seconds, and ask for most of what the kernel can ask for."""
+NATIVELY = {*EVERY_DAY, "test_posix_names", "test_posix_tools", "test_filesystem", "test_kernel_operations"}
+"""Modules that run on native mounts, too, every day."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Choose the front-ends."""
     if "frontend" not in metafunc.fixturenames:
         return
-    module = metafunc.module
-    everyday = BOTH if module.__name__.rpartition(".")[2] in EVERY_DAY else ()
-    chosen = getattr(module, "FRONTENDS", BOTH if effort.chosen() is effort.Effort.FULL else everyday)
+    name = metafunc.module.__name__.rpartition(".")[2]
+    both = BOTH if name in EVERY_DAY or effort.chosen() is effort.Effort.FULL else ()
+    chosen = [*getattr(metafunc.module, "FRONTENDS", both)]
+    if name in NATIVELY:
+        chosen = [*(chosen or ["kernel"]), NATIVE]
     if chosen:
         metafunc.parametrize("frontend", chosen, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")
 def frontend(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """The front-end of whatever is mounted; None: what `auto` takes."""
+    """The front-end of whatever is mounted, or `NATIVE`; None: what `auto` takes."""
     chosen: str | None = getattr(request, "param", None)
     with pytest.MonkeyPatch.context() as patch:
         if chosen is not None:
-            patch.setenv("BLOCKSYNC_FRONTEND", chosen)
-        yield os.environ.get("BLOCKSYNC_FRONTEND")
+            patch.setenv("BLOCKSYNC_FRONTEND", "kernel" if chosen == NATIVE else chosen)
+        yield chosen or os.environ.get("BLOCKSYNC_FRONTEND")
+
+
+@pytest.fixture(scope="module")
+def host(frontend: str | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path | None]:
+    """Of native mounts: an XFS."""
+    if frontend != NATIVE:
+        yield None
+        return
+    with mounted_file(tmp_path_factory.mktemp("xfs"), 2048 * MIB, "mkfs.xfs", "-q", "-m", "reflink=1") as path:
+        (path / "first").mkdir()
+        for mount in mounted_below(path / "first"):
+            assert json.loads(mount.run("stats", mount.path, "--json").stdout)["mode"] == NATIVE
+        yield path
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +90,16 @@ def ext4(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         return
     image, mountpoint = folder / "image", folder / "mount"
     mountpoint.mkdir()
-    subprocess.run(["mkfs.ext4", "-q", image, "256M"], check=True)
+    subprocess.run(["mkfs.ext4", "-q", "-b", "4096", "-I", "256", image, "256M"], check=True)
     subprocess.run(["mount", "-o", "loop", image, mountpoint], check=True)
     yield mountpoint
     subprocess.run(["umount", mountpoint], check=True)
 
 
 @pytest.fixture(scope="module")
-def open_mount(fuse: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
+def open_mount(fuse: None, host: Path | None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mounted]:
     """One mount for all tests of a module that lets all users in."""
-    yield from mounted_below(tmp_path_factory.mktemp("open"), "--allow-other")
+    yield from mounted_below(module_home(host, tmp_path_factory, "open"), "--allow-other")
 
 
 @pytest.fixture

@@ -170,8 +170,8 @@ def test_a_replaced_file_goes_to_the_trash_place(mounted: Mounted, client: Contr
     trash.mkdir()
     path.write_bytes(b"old content")
     assert path.read_bytes() == b"old content"
-    reader = path.open("rb")
     flush(mounted, client)
+    reader = path.open("rb")
     row = row_of(client, b"file")
     expect = Expect(ino=row.ino, content_version=row.content_version)
     data = random.Random(3).randbytes(100_000)

@@ -26,7 +26,7 @@ CAPABILITY = struct.pack("<IIIII", 0x0200_0000, 1 << 10, 0, 0, 0)  # VFS_CAP_REV
 @pytest.fixture(params=NAMES)
 def served(request: pytest.FixtureRequest, fuse: None, tmp_path: Path) -> Iterator[Mounted]:
     """A mount that lets all users in, by each front-end."""
-    yield from mounted_below(tmp_path, "--allow-other", "--frontend", request.param)
+    yield from mounted_below(tmp_path, "--allow-other", "--no-native", "--frontend", request.param)
 
 
 @pytest.mark.parametrize("name", NAMES)

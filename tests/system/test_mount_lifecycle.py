@@ -16,7 +16,7 @@ import pytest
 from blockfs.mount.connection_limits import CONGESTION_THRESHOLD, LOWERED_DIRTY_BYTES, MAX_BACKGROUND, READ_AHEAD_KIB
 from blockfs.runtime.linux import detached_mount
 from blockfs.runtime.mountinfo import read_mounts
-from tests.conftest import Mounted
+from tests.conftest import Mounted, mounted_below
 from tests.system.machines import BLOCKSYNC, Machines, is_mounted, signal_and_wait
 
 
@@ -49,7 +49,13 @@ def test_the_kernel_asks_for_much_at_once_of_a_file_that_is_read_in_order(
     )
 
 
-def test_a_stream_may_have_little_dirty_while_another_file_is_fsynced(mounted: Mounted) -> None:
+def test_a_stream_may_have_little_dirty_while_another_file_is_fsynced(fuse: None, tmp_path: Path) -> None:
+    """Of pages that come to us: on a native mount they are the host's."""
+    for mounted in mounted_below(tmp_path, "--no-native"):
+        check_limit_of_dirty(mounted)
+
+
+def check_limit_of_dirty(mounted: Mounted) -> None:
     (mount,) = [mount for mount in read_mounts() if mount.mountpoint == os.fsencode(mounted.path)]
     limit = Path(f"/sys/class/bdi/0:{mount.device_minor}/max_bytes")
     usual_bytes = int(limit.read_bytes())

@@ -69,10 +69,10 @@ def machines(request: pytest.FixtureRequest, fuse: None, tmp_path: Path) -> Iter
 
 @pytest.fixture
 def native(machines: Machines) -> Mounted:
-    """A native mount."""
+    """A native mount: nobody has to ask for it."""
     machines.run("init", machines.home / "volume-m")
     machines.folder("m")
-    path = machines.remount("m", "--native")
+    path = machines.remount("m")
     return Mounted(machines, "m", machines.home / "volume-m", path)
 
 
@@ -87,10 +87,10 @@ def remount(mount: Mounted, *options: str) -> None:
 
 
 def test_stats_say_which_mode_it_is_and_why(native: Mounted) -> None:
-    assert mode(native) == ("native", "the kernel reads and writes files of the host itself, as --native asks for")
+    assert mode(native) == ("native", "the kernel reads and writes files of the host itself")
     for options, reason in {
-        (): "--native was not asked for",
-        ("-o", "native,no-native"): "--native was not asked for",
+        ("--no-native",): "--no-native was asked for",
+        ("-o", "native,no-native"): "--no-native was asked for",
         ("--native", "--frontend", "pyfuse3"): "pyfuse3",
         ("--native", "--read-only"): "read-only",
     }.items():
@@ -98,31 +98,33 @@ def test_stats_say_which_mode_it_is_and_why(native: Mounted) -> None:
         found, told = mode(native)
         assert found == "writeback"
         assert reason in told
-    remount(native, "-o", "no-native,native")
-    assert mode(native)[0] == "native"
+    for allowed in ((), ("--native",), ("-o", "no-native,native"), ("--frontend", "kernel")):
+        remount(native, *allowed)
+        assert mode(native)[0] == "native"
 
 
 def test_compressed_blocks_cant_be_shared_and_stats_say_so(machines: Machines) -> None:
     machines.run("init", machines.home / "volume-m", "--compression", "zstd")
     machines.folder("m")
-    path = machines.remount("m", "--native")
+    path = machines.remount("m")
     found, told = mode(Mounted(machines, "m", machines.home / "volume-m", path))
     assert found == "writeback"
     assert "compressed" in told
 
 
 def test_a_host_without_reflinks_is_told(fuse: None, tmp_path: Path) -> None:
-    for mount in mounted_below(tmp_path, "--native"):
+    for mount in mounted_below(tmp_path):
         found, told = mode(mount)
         assert found == "writeback"
         assert "reflinks" in told
+        assert not (mount.volume / "hot").exists()
 
 
 def test_an_ordinary_user_is_told_that_it_takes_root() -> None:
     shown = passed("""
         chown 65534:65534 /mnt/m
         as_nobody blocksync init /mnt/v
-        as_nobody blocksync mount /mnt/v /mnt/m --native
+        as_nobody blocksync mount /mnt/v /mnt/m
         as_nobody sh -c 'echo mine >/mnt/m/file; cat /mnt/m/file'
         as_nobody blocksync stats /mnt/m --json
         as_nobody blocksync umount /mnt/m
@@ -137,7 +139,7 @@ def test_contents_are_the_same_in_every_mode(native: Mounted) -> None:
     chosen = random.Random(15)
     path, wanted = native.path / "file", bytearray(chosen.randbytes(8 * MIB + 77))
     path.write_bytes(wanted)
-    ways: list[tuple[str, ...]] = [(), ("--native",), ("--frontend", "pyfuse3"), ("--native",), ("--native",), ()]
+    ways: list[tuple[str, ...]] = [("--no-native",), (), ("--frontend", "pyfuse3"), (), (), ("--no-native",)]
     for options in ways:
         with path.open("r+b") as file:
             for _ in range(20):
@@ -183,7 +185,7 @@ def test_what_is_stored_into_a_mapping_after_closing_and_sealing_is_kept(native:
             native.run("flush", native.path)
         process.stdin.write("store\n")
         process.stdout.readline()
-    remount(native, "--native")
+    remount(native)
     assert path.read_bytes() == b"!!!!".ljust(2 * PAGE, b"\0")
 
 

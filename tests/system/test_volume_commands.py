@@ -61,9 +61,8 @@ def test_stats_add_up(mounted: Mounted) -> None:
     text = mounted.run("stats", mounted.volume).stdout
     assert "5 MiB" in text
     assert "dedup ratio" in text
-    assert re.search(
-        rf"front-end +{found['frontend']} *\nmode +writeback *\nwriteback: {found['mode_reason']}\n$", text
-    )
+    frontend, mode, reason = found["frontend"], found["mode"], re.escape(found["mode_reason"])
+    assert re.search(rf"front-end +{frontend} *\nmode +{mode} *\n{mode}: {reason}\n$", text)
 
 
 def test_a_mount_counts_what_it_does(mounted: Mounted) -> None:

@@ -318,6 +318,10 @@ class Files:
             HostIoError: The host failed.
             TreeIoError: The host failed.
         """
+        with self._stores.lock:
+            # The gate can't hold who writes a hot file. But what is written because an fsync has come to its end must
+            # not be in a snapshot that lacks what was synced: as after a power cut.
+            self._table.gate.enter(may_block=True)
         try:
             self._flusher.fsync(ino, datasync=datasync)
         except FlushFailedError:

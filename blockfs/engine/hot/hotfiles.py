@@ -44,7 +44,7 @@ class HotFiles:
     """Hot files of one mount, for a front-end whose kernel can use them. Thread-safe.
 
     Attributes:
-        why_not: Why no file gets one; None: files do.
+        why_not: Why no file gets one, and those that there are go; None: files do. A mount may learn it later.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class HotFiles:
         *,
         why_not: str | None,
     ) -> None:
-        self.why_not: Final = why_not
+        self.why_not = why_not
         self._stores = stores
         self._table = table
         self._folder = folder
@@ -298,15 +298,14 @@ def why_not_native(stores: Stores, folder: HotFolder) -> str | None:
     if blocks.format.compression is not Compression.NONE:
         return "compressed blocks can't be shared with files of the host"
     try:
-        folder.make()
         one, other = (
             Descriptor(os.open(path, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600))
-            for path in (folder.path, blocks.layout.segments)
+            for path in (os.path.dirname(folder.path), blocks.layout.segments)
         )
         os.pwrite(one.fd, b"\x01" * 2 * PAGE, 0)
-        os.fdatasync(one.fd)
         if not clone_range(one.fd, other.fd, PAGE, PAGE, to=0):
             return "the volume's filesystem has no reflinks (XFS and btrfs have)"
+        folder.make()
         ours = list(moved(extents(one.fd, 2 * PAGE), Run(0, PAGE, 0, PAGE)))
         theirs = list(extents(other.fd, PAGE))
     except (BlockfsError, OSError) as error:

@@ -13,7 +13,7 @@ from blockfs.service.conversation import Conversation
 from blockfs.service.figures import figures_of
 from blockfs.service.maintenance import stored_bytes
 
-_NATIVE: Final = "the kernel reads and writes files of the host itself, as --native asks for"
+_NATIVE: Final = "the kernel reads and writes files of the host itself"
 _WRITEBACK: Final = "writes go through the mount process into staging: "
 
 

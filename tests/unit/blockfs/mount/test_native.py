@@ -18,16 +18,16 @@ def status(tmp_path: Path, capabilities: int) -> str:
 
 @pytest.mark.parametrize("frontend", [Choice.AUTO, Choice.KERNEL])
 def test_root_may(tmp_path: Path, frontend: Choice) -> None:
-    assert why_not(frontend, asked=True, status=status(tmp_path, (1 << 41) - 1)) is None
+    assert why_not(frontend, wanted=True, status=status(tmp_path, (1 << 41) - 1)) is None
 
 
 def test_it_takes_the_right_to_administrate(tmp_path: Path) -> None:
-    told = why_not(Choice.AUTO, asked=True, status=status(tmp_path, ~(1 << 21) & ((1 << 41) - 1)))
+    told = why_not(Choice.AUTO, wanted=True, status=status(tmp_path, ~(1 << 21) & ((1 << 41) - 1)))
     assert told is not None
     assert "CAP_SYS_ADMIN" in told
 
 
-def test_nobody_gets_it_unasked_and_pyfuse3_never(tmp_path: Path) -> None:
+def test_nobody_gets_it_who_forbids_it_and_pyfuse3_never(tmp_path: Path) -> None:
     root = status(tmp_path, (1 << 41) - 1)
-    assert why_not(Choice.AUTO, asked=False, status=root) == "--native was not asked for"
-    assert "pyfuse3" in (why_not(Choice.PYFUSE3, asked=True, status=root) or "")
+    assert why_not(Choice.AUTO, wanted=False, status=root) == "--no-native was asked for"
+    assert "pyfuse3" in (why_not(Choice.PYFUSE3, wanted=True, status=root) or "")
