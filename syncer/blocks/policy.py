@@ -14,14 +14,19 @@ from syncer.blocks.meter import Meter
 FIRST_SHARE: Final = 32  # the first window is at most this part of the bytes wanted …
 FIRST_BYTES: Final = 4 << 20  # … and this
 GRACE_S: Final = 0.004  # so long answers may take if nobody was heard yet: 2 ms until it is asked, 0.5 to answer
-EARLY_S: Final = 0.5  # answers may come late, by Wi-Fi or of a busy machine: for so long …
+EARLY_S: Final = 0.5  # the first window is of what is wanted until then; answers may come late, by Wi-Fi or of a busy
+# machine: for so long …
 FEW_BYTES: Final = 2 << 20  # … the server has no more than this, or a first window, at a time; of offered wants always
 AHEAD_S: Final = 0.25  # somebody is there: what the server brings in this time is on its way of what nobody offers …
 AHEAD_SHARE: Final = 256  # … or this part of the bytes wanted: those who are there may want the same, and ask for it …
 AHEAD_BYTES: Final = 1 << 20  # … but no more than this
 HEARD_S: Final = 60.0  # so long a device counts as there
 HOLD_S: Final = 0.02  # so long a new want waits for answers if somebody is there
-SLOW_SHARE: Final = 4  # offered wants are for the server if devices bring less than this part of its rate
+SLOW_SHARE: Final = 4  # offered wants are for the server if devices bring less than this part of its rate …
+SMALL_WANT: Final = (
+    32 << 10
+)  # … but not a few small ones: for these a round trip counts, which is no rate; up to this …
+SMALL_LEFT: Final = 1 << 20  # … and together this
 
 
 class Turn(Enum):
@@ -87,8 +92,10 @@ class ServerPolicy:
         self._answered = True
         return is_first
 
-    def fits_first(self, length: int) -> bool:
-        """Whether the first window has room for a want of this length."""
+    def fits_first(self, length: int, now: float) -> bool:
+        """Whether the first window has room for a want of this length: what is wanted later is not of it."""
+        if self._asked is not None and now >= self._asked + EARLY_S:
+            return False
         return not self._first or self._first + length <= min(self._wanted // FIRST_SHARE, FIRST_BYTES)
 
     def is_anyone(self, now: float) -> bool:
@@ -137,15 +144,18 @@ class ServerPolicy:
         """How many bytes these few are, at least one want."""
         return max(FEW_BYTES, min(self._wanted // FIRST_SHARE, FIRST_BYTES))
 
-    def offered_from(self, now: float, coming: int) -> float | None:
+    def offered_from(self, now: float, coming: int, left: int) -> float | None:
         """From when on the server may be asked for what devices offer, if nothing comes from them until then.
 
         Args:
             now: The time.
             coming: Bytes of the longest want: so much may be on its way.
+            left: How many wants devices have offered, and not brought yet.
 
         Returns:
             A time, which may be past; None: not as things are.
         """
         rate = self.server.rate(now)
-        return self.devices.stalls_at() if rate is None else self.devices.slower_than(rate / SLOW_SHARE, coming)
+        if rate is None or (coming <= SMALL_WANT and left * coming <= SMALL_LEFT):
+            return self.devices.stalls_at()
+        return self.devices.slower_than(rate / SLOW_SHARE, coming)

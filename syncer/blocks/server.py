@@ -117,7 +117,7 @@ class ServerHandle(Handle):
             entry = self._spare.first()
         else:
             entry = self._first = self._spare.drawn(self._next_place)
-            if entry is not None and self._policy.fits_first(entry.want.length):
+            if entry is not None and self._policy.fits_first(entry.want.length, self._now):
                 return entry
             self._first = None
             entry = self._ripe.drawn(self._draw) if self._turn is Turn.SPARE else None
@@ -127,11 +127,16 @@ class ServerHandle(Handle):
             return self._few(entry, self._policy.few_bytes()) if self._now < self._policy.early_until() else entry
         if self._spare_only:
             return None
-        since = self._policy.offered_from(self._now, self._longest)
+        since = self._policy.offered_from(self._now, self._longest, self._left)
         if since is None or since > self._now:
             return None
         entry = self._offered.drawn(self._draw) or self._claimed.drawn(self._draw)
         return None if entry is None else self._few(entry, self._policy.few_bytes())
+
+    @property
+    def _left(self) -> int:
+        """How many wants devices have offered, and not brought yet."""
+        return len(self._offered) + len(self._claimed)
 
     def _next_place(self, count: int) -> int:
         """Where the first window goes on: it begins by chance, and what lies behind each other is read as one range."""
@@ -187,7 +192,7 @@ class ServerHandle(Handle):
             else:
                 times.append(self._policy.held_until(self._young[0].far_since))
         if not self._has_enough and not self._spare_only and (self.offered or self.claimed):
-            since = self._policy.offered_from(now, self._longest)
+            since = self._policy.offered_from(now, self._longest, self._left)
             if since is not None:
                 times.append(since if since <= now else max(since, now + _LOOK_S))
         return min(times, default=None)

@@ -6,6 +6,7 @@ recorded before the error goes on, and what is not even that is found again by t
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -369,6 +370,9 @@ class Cycle:
         received = self._remote.counters.blocks_received
         recent = self._options.recent
         puller = LocalWorker(self._remote, self._local, outcome, files, step, unseen, PullFetcher(blocks, recent, step))
+        if not all(source.near for source in self._options.sources):
+            # Each of several devices gets others of many small files from the server, and these from each other.
+            puller.shuffle = random.shuffle
         if recent is not None:
             recent.use(self._local.keep_received())
         try:

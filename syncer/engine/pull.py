@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -69,6 +70,9 @@ ALONE_AT_ONCE: Final = 16  # small files wait for round trips and fsyncs most of
 _SMALL_AT_ONCE: Final = 128  # an open temp file each
 _TOGETHER_BYTES: Final = 8 << 20  # contents of one list, in memory
 _MOST_FILES: Final = 128  # new files made at once, an open temp file each
+_RUN: Final = (
+    32  # of them beside each other in their folders, where devices that pull the same do it in different orders
+)
 
 
 class _Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +99,7 @@ class LocalWorker:
         lacking: Nodes whose metadata could not be set in full, and why.
         workers: How many actions at once are of use: where small contents share requests, more. Only a few of them may
             be large files.
+        shuffle: Mixes lists, where other devices may pull the same at the same time; None: all in their order.
     """
 
     def __init__(
@@ -118,6 +123,7 @@ class LocalWorker:
         self._large = trio.CapacityLimiter(ALONE_AT_ONCE)
         self._many = trio.CapacityLimiter(LISTS_AT_ONCE)
         self.workers = ALONE_AT_ONCE
+        self.shuffle: Callable[[list[Sequence[Action]]], None] | None = None
         self.copies: list[RelPath] = []
         self.lacking: list[tuple[RelPath, str]] = []
 
@@ -132,7 +138,7 @@ class LocalWorker:
         Raises:
             SyncerError: What ends the cycle, once the others of its list are booked.
         """
-        small = [action for action in actions if self._is_small(action)]
+        small = self._mixed([action for action in actions if self._is_small(action)])
         lists = cut_into_lists(small, _MOST_FILES, _TOGETHER_BYTES, _size_bytes)
         lists += [[action] for action in actions if not self._is_small(action)]
 
@@ -148,6 +154,14 @@ class LocalWorker:
                 raise fatal
 
         await for_each(iter(lists), work, max(1, min(self.workers, len(lists))))
+
+    def _mixed(self, small: Sequence[Action]) -> Sequence[Action]:
+        """Small things in another order than other devices do them, neighbours still beside each other."""
+        if self.shuffle is None:
+            return small
+        runs = [small[at : at + _RUN] for at in range(0, len(small), _RUN)]
+        self.shuffle(runs)
+        return list(chain.from_iterable(runs))
 
     def _is_small(self, action: Action) -> bool:
         """Whether an action is done with others: a directory, or a small file that the server has."""

@@ -23,6 +23,8 @@ from syncer.blocks.policy import (
     GRACE_S,
     HEARD_S,
     HOLD_S,
+    SMALL_LEFT,
+    SMALL_WANT,
     ServerPolicy,
     Turn,
 )
@@ -334,21 +336,35 @@ def test_what_devices_offer_and_do_not_bring_is_the_servers_when_they_stall() ->
     run(test)
 
 
+async def _until_the_server_has_what_slow_devices_offer(count: int, length: int) -> float:
+    """Seconds."""
+    blocks = blocks_of(count)
+    peers, remote = Seat("peers"), Seat("remote")
+    async with wanted([want(block, length=length) for block in blocks], peers, remote, heard=True):
+        first = remote.board.take(1 << 30)
+        await trio.sleep(0.001)
+        await remote.board.give([(each, blocks[each.id]) for each in first])
+        peers.board.offer(peers.board.peek(10_000))
+        began = trio.current_time()
+        while await remote.board.more():
+            if remote.board.take(1 << 30):
+                break
+        return trio.current_time() - began
+
+
 def test_slow_devices_do_not_slow_the_whole() -> None:
     async def test() -> None:
-        blocks = blocks_of(200)
-        peers, remote = Seat("peers"), Seat("remote")
-        wants = [want(block, length=2000) for block in blocks]
-        async with wanted(wants, peers, remote, heard=True):
-            first = remote.board.take(1 << 30)
-            await trio.sleep(0.001)
-            await remote.board.give([(each, blocks[each.id]) for each in first])
-            peers.board.offer(peers.board.peek(1000))
-            began = trio.current_time()
-            while await remote.board.more():
-                if remote.board.take(1 << 30):
-                    break
-            assert trio.current_time() - began < 2 * LEAST_SEEN_S
+        assert await _until_the_server_has_what_slow_devices_offer(200, SMALL_WANT + 1) < 2 * LEAST_SEEN_S
+        assert await _until_the_server_has_what_slow_devices_offer(SMALL_LEFT // 1000, 2000) < 2 * LEAST_SEEN_S
+
+    run(test)
+
+
+def test_a_few_small_ones_are_left_to_slow_devices_until_they_stall() -> None:
+    """Else eight busy machines have the server send every small file to each of them."""
+
+    async def test() -> None:
+        assert await _until_the_server_has_what_slow_devices_offer(200, 2000) == STALL_S
 
     run(test)
 
@@ -374,14 +390,16 @@ def test_devices_that_are_fast_keep_what_they_offer() -> None:
 def test_the_first_window_is_a_part_of_what_is_wanted_and_bounded() -> None:
     policy = ServerPolicy()
     policy.wanted(MIB)
-    assert policy.fits_first(MIB)
+    assert policy.fits_first(MIB, 0.0)
     policy.asked_first(MIB, 0.0)
     policy.wanted(63 * MIB)
-    assert policy.fits_first(MIB)
-    assert not policy.fits_first(MIB + 1)
+    assert policy.fits_first(MIB, 0.0)
+    assert not policy.fits_first(MIB + 1, 0.0)
     policy.wanted(1 << 40)
-    assert policy.fits_first(FIRST_BYTES - MIB)
-    assert not policy.fits_first(FIRST_BYTES - MIB + 1)
+    assert policy.fits_first(FIRST_BYTES - MIB, 0.0)
+    assert not policy.fits_first(FIRST_BYTES - MIB + 1, 0.0)
+    assert policy.fits_first(1, EARLY_S - 0.001)
+    assert not policy.fits_first(1, EARLY_S)  # what is wanted later in a cycle is not of its first window
 
 
 def test_a_device_counts_as_there_for_a_minute() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -138,3 +139,40 @@ def test_a_block_that_came_twice_counts_for_who_was_right(tmp_path: Path, after:
     assert second.everything()["image"] == first.everything()["image"]
     assert counts["blocks_received"] + counts["blocks_from_peers"] == 64
     assert counts["blocks_in_vain"] == 2 * 64 + report.traffic["blocks_received"] - 64
+
+
+class _Nobody:
+    """Devices that have nothing; it notes in which order files are wanted."""
+
+    name, near = "peers", False
+
+    def __init__(self) -> None:
+        self.seen: list[BlockId] = []
+
+    async def run(self, board: Board) -> None:
+        while await board.more():
+            wants = board.peek(1000)
+            self.seen += [want.id for want in wants]
+            board.lack(wants)
+
+
+def test_small_files_are_pulled_in_another_order_than_other_devices_do_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Devices that begin together then get different ones from the server, and these from each other."""
+    monkeypatch.setattr(random, "shuffle", list.reverse)
+    first, second = devices(tmp_path, "first", "second")
+    contents = [noise(number, 100) for number in range(100)]
+    for number, content in enumerate(contents):
+        first.write(f"small{number:03}", content)
+    first.reconcile()
+    nobody = _Nobody()
+
+    async def pull() -> None:
+        await second.cycle(sources=(nobody,))
+
+    trio.run(pull)
+    places = {BlockId(block_id(content)): number for number, content in enumerate(contents)}
+    order = [places[block] for block in nobody.seen]
+    assert sorted(order) == list(range(100))
+    assert order[order.index(96) :][:5] == [96, 97, 98, 99, 64]  # the last run, and the one before it
