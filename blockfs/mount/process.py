@@ -36,7 +36,7 @@ from blockfs.mount import frontends, mountpoints, native
 from blockfs.mount.choice import Choice
 from blockfs.mount.connection_limits import ConnectionLimits
 from blockfs.mount.frontends import Frontend, Load
-from blockfs.runtime.linux import syncfs_descriptor, use_short_slices
+from blockfs.runtime.linux import syncfs_descriptor
 from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import mounts_of_volume
 from blockfs.runtime.notify import ServiceManager
@@ -53,7 +53,6 @@ ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 log = Log()
 
 _GIL_INTERVAL_S: Final = 0.0001  # a request that waits for a busy sealing thread waits this long, not Python's 5 ms
-_SLICE_NS: Final = 100_000  # nor, for a processor, until such a thread has had 3 ms of it
 
 
 class MountOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +94,6 @@ def serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[],
     """
     load = frontends.loaded(options.frontend)
     sys.setswitchinterval(_GIL_INTERVAL_S)
-    use_short_slices(_SLICE_NS)
     # To learn who has a hot file open the engine takes a lease on it, for a moment; who opens it then has us told so.
     signal.signal(signal.SIGIO, signal.SIG_IGN)
     filesystem = _opened(options)

@@ -6,7 +6,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import platform
 import signal
 import struct
 from typing import Final
@@ -30,11 +29,6 @@ _CONFIG_CREATE: Final = 6
 _SYNC_FILE_RANGE_WAIT_BEFORE: Final = 1  # linux/fs.h
 _SYNC_FILE_RANGE_WRITE: Final = 2
 _SYNC_FILE_RANGE_WAIT_AFTER: Final = 4
-
-# sched_setattr has no wrapper in older libcs, and a number for each architecture.
-_SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274, "riscv64": 274}.get(platform.machine())
-_SCHED_ATTR: Final = struct.Struct("=IIQiIQQQ")  # size, policy, flags, nice, priority, runtime, deadline, period
-_KEEP_POLICY: Final = 0x08  # linux/sched.h
 
 _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
@@ -227,21 +221,6 @@ def detached_mount(filesystem_type: bytes) -> int:
         return mount
     finally:
         os.close(context)
-
-
-def use_short_slices(slice_ns: int) -> None:
-    """Have the scheduler take the processor from this thread, and those it starts, after a shorter time if others wait.
-
-    Their share of it stays the same. Nothing happens where the kernel knows no such thing: before 6.12.
-
-    Args:
-        slice_ns: How long; the kernel makes at least 100,000 of it.
-    """
-    if _SCHED_SETATTR is None:
-        return
-    nice = os.getpriority(os.PRIO_PROCESS, 0)
-    attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, 0, _KEEP_POLICY, nice, 0, slice_ns, 0, 0)
-    _libc.syscall(ctypes.c_long(_SCHED_SETATTR), 0, attributes, 0)
 
 
 def die_with_parent() -> None:

@@ -4,9 +4,6 @@ import ctypes
 import errno
 import mmap
 import os
-import platform
-import struct
-import threading
 from pathlib import Path
 
 import pytest
@@ -65,31 +62,3 @@ def test_a_process_has_the_groups_that_it_says_and_one_that_is_gone_has_none() -
     assert linux.supplementary_groups(os.getpid()) == set(os.getgroups())
     with pytest.raises(FileNotFoundError):
         linux.supplementary_groups(1 << 30)
-
-
-def test_short_slices_are_those_of_threads_that_start_later_and_change_nothing_else() -> None:
-    numbers = {"x86_64": 315, "aarch64": 275, "riscv64": 275}
-    libc = ctypes.CDLL(None, use_errno=True)
-    attributes = struct.Struct("=IIQiIQQQ")
-    told: list[tuple[int, ...]] = []
-
-    def look() -> None:
-        buffer = ctypes.create_string_buffer(attributes.size)
-        assert not libc.syscall(ctypes.c_long(numbers[platform.machine()]), 0, buffer, attributes.size, 0)
-        told.append(attributes.unpack(buffer.raw))
-
-    def work() -> None:
-        look()
-        linux.use_short_slices(200_000)
-        later = threading.Thread(target=look)
-        later.start()
-        later.join()
-
-    thread = threading.Thread(target=work)  # it concerns this one, and what it starts
-    thread.start()
-    thread.join()
-    before, after = told
-    assert before[1:5] == after[1:5]  # policy, flags, nice, priority
-    major, minor = map(int, os.uname().release.split(".")[:2])
-    if (major, minor) >= (6, 12):
-        assert after[5] == 200_000
