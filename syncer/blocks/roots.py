@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
+import trio
+
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
 from blockfs.errors import BlockfsError
@@ -36,25 +38,25 @@ class OtherRoots:
         """See BlockSource."""
         directories = Directories(self._find, self._block_size)
         try:
-            await serve(board, directories)
+            # Mostly there is no other root: who has nothing ends, or each want would be looked up here in vain.
+            if await board.more() and await trio.to_thread.run_sync(directories.open):
+                await serve(board, directories)
         finally:
             directories.close()
 
 
 class Directories:
-    """`NearBlocks`: several block directories, opened when one is first asked. For one cycle."""
+    """`NearBlocks`: several block directories. For one cycle."""
 
     def __init__(self, find: Callable[[], Iterable[str]], block_size: int) -> None:
         """See OtherRoots."""
         self._find = find
         self._block_size = block_size
-        self._opened: list[BlockDirectory] | None = None
+        self._opened: list[BlockDirectory] = []
         self._holders: dict[BlockId, BlockDirectory] = {}  # of what was looked up and not read yet
 
     def which(self, ids: Sequence[BlockId]) -> Collection[BlockId]:
         """See NearBlocks."""
-        if self._opened is None:
-            self._opened = self._open()
         found: dict[BlockId, BlockDirectory] = {}
         left = list(ids)
         for directory in self._opened:
@@ -79,11 +81,11 @@ class Directories:
 
     def close(self) -> None:
         """Close them all."""
-        for directory in self._opened or ():
+        for directory in self._opened:
             directory.close()
 
-    def _open(self) -> list[BlockDirectory]:
-        opened: list[BlockDirectory] = []
+    def open(self) -> bool:
+        """Open them; False: there are none that could have a block."""
         paths: list[str] = []
         with suppress(*EXPECTED):
             paths += self._find()
@@ -91,7 +93,7 @@ class Directories:
             with suppress(BlockfsError, OSError):
                 directory = BlockDirectory.open(path)
                 if directory.block_size == self._block_size:
-                    opened.append(directory)
+                    self._opened.append(directory)
                 else:
                     directory.close()
-        return opened
+        return bool(self._opened)

@@ -261,10 +261,10 @@ class IdIndex:
                     found.append(nid)
         return found, None
 
-    def holds(self, nid: Nid, content: Content) -> bool:
-        """Whether a file's entries are complete, and made for this content."""
+    def held(self, files: Iterable[tuple[Nid, Content | None]]) -> set[Nid]:
+        """Those of some files whose entries are complete, and made for their contents."""
         with self._errors(), self._environment.begin() as txn:
-            return self._entry(txn, nid) == (True, content)
+            return {nid for nid, content in files if self._entry(txn, nid) == (True, content)}
 
     # --- writing
 
@@ -305,15 +305,14 @@ def follow(
         stamp = reader.stamp
     writer, written = index.writing(), 0
     try:
-        for nids in _gone_and_all(index, rows) if changed is None else _lists(changed):
+        for wanted in _gone_and_all(index, rows) if changed is None else _lists(changed, rows):
             writer.commit()
             yield written
-            with rows() as reader:
-                wanted = [(nid, reader.agreed(nid)) for nid in nids]
+            held = index.held(wanted)
             for nid, content in wanted:
                 if content is None:
                     writer.drop(nid)
-                elif not index.holds(nid, content):
+                elif nid not in held:
                     writer.put(nid, content, _blocks_of(nid, content, list_of, block_size))
                     written += 1
                 if writer.is_full:
@@ -326,22 +325,31 @@ def follow(
     yield written
 
 
-def _lists(nids: Iterable[Nid]) -> Iterator[list[Nid]]:
+_Wanted = Sequence[tuple[Nid, Content | None]]
+"""Files, and what the base's rows say that each holds; None: it is no file there."""
+
+
+def _lists(nids: Iterable[Nid], rows: Rows) -> Iterator[_Wanted]:
     numbers = sorted(set(nids))
-    return (numbers[at : at + _AT_ONCE] for at in range(0, len(numbers), _AT_ONCE))
+    return (_agreed(numbers[at : at + _AT_ONCE], rows) for at in range(0, len(numbers), _AT_ONCE))
 
 
-def _gone_and_all(index: IdIndex, rows: Rows) -> Iterator[list[Nid]]:
+def _agreed(nids: Iterable[Nid], rows: Rows) -> _Wanted:
+    with rows() as reader:
+        return [(nid, reader.agreed(nid)) for nid in nids]
+
+
+def _gone_and_all(index: IdIndex, rows: Rows) -> Iterator[_Wanted]:
     """The files of the index, then those of the base: of all that has changed, one of the two knows."""
     at: Nid | None = Nid(0)
     while at is not None:
         nids, at = index.files_from(at, _AT_ONCE)
-        yield nids
+        yield _agreed(nids, rows)
     at = Nid(0)
     while at is not None:
         with rows() as reader:
             found, at = reader.agreed_from(at, _AT_ONCE)
-        yield [nid for nid, _ in found]
+        yield found
 
 
 def _blocks_of(nid: Nid, content: Content, list_of: ListOf, block_size: int) -> BlockList | None:

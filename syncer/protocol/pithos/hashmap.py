@@ -7,7 +7,7 @@ and `hashes`. A 10 GiB file of 64 KiB blocks has 164 k ids, 11 MB of JSON: writt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -127,14 +127,14 @@ def decode_ids(body: bytes) -> list[BlockId]:
     return [BlockId(joined[at : at + ID_SIZE]) for at in range(0, len(joined), ID_SIZE)]
 
 
-def join_blocks(blocks: Iterable[bytes], block_size: int) -> bytes:
-    """Concatenate blocks to the body of a block POST.
+def padded_blocks(blocks: Sequence[bytes], block_size: int) -> list[bytes]:
+    """The body of a block POST, one block after the other.
 
     All but the last are padded with NUL bytes to the block size; that changes no id. The last goes as it is, an empty
     one (a hole: some servers want it stored) as one NUL byte.
     """
-    *head, last = list(blocks)
-    return b"".join([*(block.ljust(block_size, b"\0") for block in head), last or b"\0"])
+    *head, last = blocks
+    return [*(block.ljust(block_size, b"\0") for block in head), last or b"\0"]
 
 
 def encode_items(ids: bytes) -> bytes:

@@ -22,7 +22,7 @@ from syncer.protocol.extensions.changes import encode_ranges
 from syncer.protocol.extensions.hashmap_delta import Delta, encode_delta
 from syncer.protocol.pithos import headers as wire
 from syncer.protocol.pithos.byteranges import range_header, ranges_header
-from syncer.protocol.pithos.hashmap import encode_hashmap, join_blocks
+from syncer.protocol.pithos.hashmap import encode_hashmap, padded_blocks
 from syncer.protocol.pithos.listing import MAX_ROWS
 from syncer.protocol.pithos.names import name_from_path, quote_name
 from syncer.remote.container.runs import Run
@@ -197,7 +197,7 @@ class Requests:
             method="POST",
             target=f"{self._container}?update&format=json",
             headers={"Content-Type": wire.FILE_TYPE},
-            body=join_blocks(blocks, block_size) or b"\0",
+            body=padded_blocks(blocks, block_size),
             max_reply_bytes=_HASHMAP_FRAME_BYTES + _BYTES_PER_ID * len(blocks),
         )
 

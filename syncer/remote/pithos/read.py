@@ -162,10 +162,11 @@ class VersionReader:
 
     async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
         """See Reads.read_small."""
-        found = [self._take_kept(path, tag) for path, tag in versions]
+        names = [object_name(path) for path, _ in versions]
+        found = [self._take_kept(name, tag) for name, (_, tag) in zip(names, versions, strict=True)]
         absent = [at for at, data in enumerate(found) if data is None]
         if len(absent) > 1 and wire.EXTENSION_BULK_READ in (await self._session.info()).extensions:
-            read = await self._read_many([(object_name(versions[at][0]), versions[at][1].version) for at in absent])
+            read = await self._read_many([(names[at], versions[at][1].version) for at in absent])
             for at, data in zip(absent, read, strict=True):
                 found[at] = data if data is not None and len(data) == versions[at][1].size_bytes else None
         self._session.counters.blocks_received += sum(1 for data in found if data is not None)
@@ -186,7 +187,7 @@ class VersionReader:
         for index in indexes:
             if blocks[index] == ZERO_BLOCK:
                 await deliver(index, ZERO_BLOCK, b"")
-        kept = self._take_kept(path, tag) if wanted else None
+        kept = self._take_kept(object_name(path), tag) if wanted else None
         if kept is not None:
             self._session.counters.blocks_received += 1
             await deliver(0, blocks[0], kept)
@@ -206,9 +207,9 @@ class VersionReader:
         elif jobs:
             await for_each(iter(jobs), fetch, min(self._session.workers, len(jobs)))
 
-    def _take_kept(self, path: RelPath, tag: RemoteTag) -> bytes | None:
+    def _take_kept(self, name: str, tag: RemoteTag) -> bytes | None:
         """A content of one block that is here already; its hash was that of the tag."""
-        kept = self._kept.pop((object_name(path), tag.version), None)
+        kept = self._kept.pop((name, tag.version), None)
         if kept is not None:
             self._kept_bytes -= tag.size_bytes
         return kept

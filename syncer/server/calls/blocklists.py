@@ -45,8 +45,9 @@ async def _take_long(call: Call, order: BlockListOrder) -> ObjectState:
     reader = (BinaryReader if order.is_binary else HashmapReader)(call.store.block_size)
     whole = bytearray()  # of a difference, which is never that long; its head, in the first piece, says that it is one
 
-    def take(piece: bytes, last: bool) -> ObjectState | None:
-        """Read a piece; the version that was made, with the last one."""
+    def take(pieces: list[bytes], last: bool) -> ObjectState | None:
+        """Read some; the version that was made, with the last of them."""
+        piece = b"".join(pieces)
         for at in range(0, len(piece), _SLICE_BYTES):
             if reader.base_version is not None:
                 break
@@ -62,8 +63,8 @@ async def _take_long(call: Call, order: BlockListOrder) -> ObjectState:
         return _finish(call.store, order, long, reader) if last else None
 
     with call.store.long_list(order.write.place.account) as long:
-        async for piece, last in call.pieces(order.limit_bytes):
-            state = await call.run(take, piece, last)
+        async for pieces, last in call.pieces(order.limit_bytes):
+            state = await call.run(take, pieces, last)
             if state is not None:
                 return state
     raise AssertionError("a body ends with a last piece")

@@ -84,8 +84,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         """Describe a version in a reply, all but Content-Length."""
         return swift.object_fields(state) if self.target.is_swift else headers.object_headers(state)
 
-    async def pieces(self, limit_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
-        """The body in pieces of about 1 MiB, or of a block if that is more; the last comes with True.
+    async def pieces(self, limit_bytes: int) -> AsyncIterator[tuple[list[bytes], bool]]:
+        """The body, about 1 MiB at once, or a block if that is more, as it came; the last comes with True.
 
         Args:
             limit_bytes: Longest body that is taken.
@@ -100,11 +100,11 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
         size = 0
         async for data in arriving(self.request, limit_bytes):
             if size >= step:
-                yield b"".join(buffered), False
+                yield buffered, False
                 buffered, size = [], 0
             buffered.append(data)
             size += len(data)
-        yield b"".join(buffered), True
+        yield buffered, True
 
     async def body(self, limit_bytes: int) -> bytes:
         """The whole body; see `read_body`."""
@@ -131,18 +131,18 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
             await self.run(check)
         incoming: Incoming | None = None
 
-        def take(piece: bytes, last: bool) -> Result | None:
+        def take(pieces: list[bytes], last: bool) -> Result | None:
             nonlocal incoming
             if incoming is None:
                 if check is not None and is_short:
                     check()
                 incoming = self.store.receive(md5=md5)
-            incoming.feed(piece)
+            incoming.feed(pieces)
             return finish(incoming) if last else None
 
         try:
-            async for piece, last in self.pieces(limit_bytes):
-                result = await self.run(take, piece, last)
+            async for pieces, last in self.pieces(limit_bytes):
+                result = await self.run(take, pieces, last)
                 if last:
                     assert result is not None
                     return result

@@ -221,6 +221,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """Some of the body."""
         self._progressed = True
+        if not self.cycle.body:  # b"" plus a body is that body: uvicorn would copy it into a bytearray, and out again
+            self.cycle.body = b""  # type: ignore[assignment]
         super().on_body(body)
 
     def on_message_complete(self) -> None:

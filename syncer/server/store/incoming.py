@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
@@ -25,25 +26,29 @@ class Incoming:
         self.size_bytes = 0
         self.md5 = hashlib.md5(usedforsecurity=False) if md5 else None
 
-    def feed(self, data: bytes) -> None:
-        """Take the next bytes; may wait for the disk."""
-        self.size_bytes += len(data)
-        if self.md5 is not None:
-            self.md5.update(data)
-        size = self._blocks.block_size
-        start = 0
+    def feed(self, pieces: Iterable[bytes]) -> None:
+        """Take the next bytes, in pieces as they came; may wait for the disk."""
         whole: list[bytes] = []
+        for piece in pieces:
+            self.size_bytes += len(piece)
+            if self.md5 is not None:
+                self.md5.update(piece)
+            self._cut(piece, whole)
+        if whole:
+            self._ids.append(b"".join(self._blocks.put_all(whole, self._hold)))
+
+    def _cut(self, piece: bytes, whole: list[bytes]) -> None:
+        """Add the blocks that a piece completes."""
+        size, start = self._blocks.block_size, 0
         if self._rest:  # only the block that was begun is joined: the others are copied once
             start = size - len(self._rest)
-            self._rest += data[:start]
+            self._rest += piece[:start]
             if len(self._rest) == size:
                 whole.append(bytes(self._rest))
                 self._rest.clear()
-        end = len(data) - (len(data) - start) % size
-        whole += [data[at : at + size] for at in range(start, end, size)]
-        if whole:
-            self._ids.append(b"".join(self._blocks.put_all(whole, self._hold)))
-        self._rest += data[max(start, end) :]
+        end = len(piece) - (len(piece) - start) % size
+        whole += [piece[at : at + size] for at in range(start, end, size)]
+        self._rest += piece[max(start, end) :]
 
     def finish(self) -> IdSpool:
         """All of it, as the ids of its blocks, which stay until `close`. The blocks are not durable yet."""

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from blockfs.blocks import blocklist
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import LEAF_IDS, block_id, object_hash
 from blockfs.blocks.ids import PADDING_ID, ZERO_BLOCK, BlockId
@@ -28,6 +29,14 @@ def test_a_block_list_is_the_sequence_of_its_ids(blocks: BlockList) -> None:
     assert b"".join(ids) == blocks.ids == b"".join(blocks.leaves())
     assert blocks.unique_ids() == set(ids) - {ZERO_BLOCK}
     assert blocks.object_hash == object_hash(blocks.ids)
+
+
+def test_the_hash_of_a_long_list_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr(blocklist, "object_hash", lambda ids: made.append(ids) or object_hash(ids))
+    blocks = BlockList(block_size=BLOCK, size_bytes=40, ids=b"".join(IDS[1:3] * 5))
+    assert blocks.object_hash == blocks.object_hash == object_hash(blocks.ids)
+    assert len(made) == 1
 
 
 @given(block_lists(), st.data())

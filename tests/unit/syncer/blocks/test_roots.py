@@ -53,6 +53,14 @@ def fetched(
     return got, trio.run(main)
 
 
+def test_where_there_is_no_other_root_nothing_is_looked_up() -> None:
+    """Who has nothing ends as a source: no want passes through it."""
+    blocks, remote = made(60), Holding("remote", made(60))
+    got, stats = fetched(OtherRoots(list, SIZE), remote, blocks)
+    assert got == set(blocks)
+    assert (stats["roots"].lacked, stats["remote"].blocks) == (0, 60)
+
+
 def test_what_another_root_has_is_not_asked_of_the_server(tmp_path: Path) -> None:
     blocks = made(60)
     names = list(blocks)

@@ -112,7 +112,7 @@ def test_a_fault_is_not_a_list_of_missing_ids() -> None:
 
 
 @given(st.lists(st.binary(max_size=8), min_size=1, max_size=5))
-def test_joined_blocks_are_split_into_the_same_blocks(blocks: list[bytes]) -> None:
-    body = hashmap.join_blocks(blocks, 8)
+def test_padded_blocks_are_split_into_the_same_blocks(blocks: list[bytes]) -> None:
+    body = b"".join(hashmap.padded_blocks(blocks, 8))
     split = [body[at : at + 8] for at in range(0, len(body), 8)]
     assert [block.rstrip(b"\0") for block in split] == [block.rstrip(b"\0") for block in blocks]

@@ -53,8 +53,8 @@ def test_runs_cover_each_block_once_in_order_and_stay_short(indexes: set[int], s
 def test_block_posts_have_exactly_the_type_that_stores() -> None:
     request = MAKE.put_blocks([b"ab", b"c"], 4)
     assert (request.method, request.target) == ("POST", "/v1/alice/vms?update&format=json")
-    assert (dict(request.headers), request.body) == ({"Content-Type": "application/octet-stream"}, b"ab\0\0c")
-    assert MAKE.put_blocks([b""], 4).body == b"\0"
+    assert (dict(request.headers), request.body) == ({"Content-Type": "application/octet-stream"}, [b"ab\0\0", b"c"])
+    assert MAKE.put_blocks([b""], 4).body == [b"\0"]
 
 
 def test_metadata_and_condition_go_with_every_put() -> None:

@@ -40,7 +40,7 @@ def at(name: str, container: str = "c", account: str = "alice") -> Place:
 
 def put(store: Store, place: Place, data: bytes, conditions: Conditions = UNCONDITIONAL, **meta: str) -> ObjectState:
     with closing(store.receive()) as incoming:
-        incoming.feed(data)
+        incoming.feed([data])
         return store.put_content(
             WriteOrder(place=place, content_type="t/t", meta=meta, conditions=conditions), incoming
         )
@@ -63,7 +63,7 @@ def put_ids(
 def upload(store: Store, account: str, *blocks: bytes) -> list[BlockId]:
     with closing(store.receive()) as incoming:
         for number, block in enumerate(blocks):
-            incoming.feed(block if number == len(blocks) - 1 else block.ljust(BLOCK, b"\0"))
+            incoming.feed([block if number == len(blocks) - 1 else block.ljust(BLOCK, b"\0")])
         return store.upload(account, incoming)
 
 

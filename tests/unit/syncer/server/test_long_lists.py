@@ -108,7 +108,7 @@ def test_a_body_of_many_blocks_is_an_object_of_many_blocks(store: Store, monkeyp
     opened = store.open_object(ReadOrder(place=at("f")))
     assert b"".join(store.content(opened, 0, len(data))) == data
     with closing(store.receive()) as incoming:  # and behind it as many again
-        incoming.feed(data)
+        incoming.feed([data])
         state = store.update_content(at("f"), UpdateOrder(offset=None), incoming)
     assert state.size_bytes == 2 * len(data)
     opened = store.open_object(ReadOrder(place=at("f")))
@@ -142,5 +142,5 @@ def test_a_spool_beyond_its_memory_is_a_file_without_a_name(tmp_path: Path) -> N
 
 def test_incoming_content_closes_its_spool(store: Store) -> None:
     incoming: Incoming = store.receive()
-    incoming.feed(bytes(BLOCK))
+    incoming.feed([bytes(BLOCK)])
     incoming.close()

@@ -78,8 +78,7 @@ def test_a_body_is_stored_the_same_in_whatever_pieces_it_comes(store: Store, pie
     order = WriteOrder(place=at("f"), content_type="t/t", meta={})
     with closing(store.receive()) as incoming:
         for start in range(0, len(data), piece):
-            incoming.feed(data[start : start + piece])
-            incoming.feed(b"")
+            incoming.feed([data[start : start + piece], b""])
         state = store.put_content(order, incoming)
     assert state.object_hash == put(store, at("whole"), data).object_hash
     assert read(store, at("f")) == data

@@ -198,7 +198,7 @@ def test_a_collection_can_be_stopped(store: Store, clock: Clock) -> None:
     upload(store, "alice", letter("a"))
     clock.now_us += 25 * HOUR_US
     with closing(store.receive()) as incoming:  # a holder that the collection waits for
-        incoming.feed(letter("b"))
+        incoming.feed([letter("b")])
         with pytest.raises(CollectionStopped):
             store.collect_garbage(stop=lambda: True)
     store.collect_garbage()

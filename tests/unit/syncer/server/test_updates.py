@@ -66,7 +66,7 @@ def store(tmp_path: Path) -> Store:
 
 def update(store: Store, name: str, data: bytes, order: UpdateOrder) -> None:
     with closing(store.receive()) as incoming:
-        incoming.feed(data)
+        incoming.feed([data])
         store.update_content(at(name), order, incoming)
 
 
