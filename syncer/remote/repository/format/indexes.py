@@ -27,10 +27,11 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Final
 
 import msgspec
@@ -100,7 +101,9 @@ class Section:
             body[at : at + NAME_BYTES] for at in range(_COUNTS.size, self._packs_at, NAME_BYTES)
         )
         self._packs = [(PackRef(digest, salt), size) for digest, salt, size in self._raw_packs()]
-        self._check()
+        # Where the ids of each beginning are: eight or so. A search through all takes three times as long.
+        self._shift: Final[int] = 32 - max(0, chunks.bit_length() - 3)
+        self._starts: Final = array("I", accumulate(self._check()))
 
     def __len__(self) -> int:
         """How many chunks it has places of."""
@@ -112,8 +115,9 @@ class Section:
         return dict(self._packs)
 
     def find(self, chunk: ChunkId) -> Found | None:
-        """Where a chunk is; of several places always the same. Some 3 µs for 100,000 chunks."""
-        at = bisect_left(range(self._chunks), bytes(chunk), key=self._id)
+        """Where a chunk is; of several places always the same. Takes some 2 µs."""
+        part = self._part(chunk)
+        at = bisect_left(range(self._chunks), bytes(chunk), self._starts[part], self._starts[part + 1], key=self._id)
         return self._found(at) if at < self._chunks and self._id(at) == chunk else None
 
     def places(self) -> Iterator[Found]:
@@ -138,7 +142,11 @@ class Section:
     def _raw_packs(self) -> Iterator[tuple[bytes, bytes, int]]:
         return _PACK.iter_unpack(memoryview(self.body)[self._packs_at : self._rows_at])
 
-    def _check(self) -> None:
+    def _part(self, chunk: bytes) -> int:
+        return int.from_bytes(chunk[:4], "big") >> self._shift
+
+    def _check(self) -> array[int]:
+        """See that all is in order; how many chunks there are in the part before each part, and in the last one."""
         packs, rows = len(self._packs), memoryview(self.body)[self._rows_at :]
         ascending = all(before < after for before, after in pairwise(self.replaces)) and all(
             before < after for (before, _), (after, _) in pairwise(self._packs)
@@ -146,13 +154,16 @@ class Section:
         if not ascending or any(size > MAX_PACK_BYTES for _, size in self._packs):
             raise ValueError("its lists can't be")
         last: tuple[object, ...] = ()
+        counts = array("I", bytes(4 * ((1 << 32 - self._shift) + 1)))
         for row in _ROW.iter_unpack(rows):
-            _, pack, offset, length, plain = row
+            chunk, pack, offset, length, plain = row
             if row <= last:
                 raise ValueError("it is not sorted")
             if pack >= packs or offset + length > self._packs[pack][1] or plain > MAX_CHUNK_BYTES:
                 raise ValueError("it has a chunk that can't be where it says")
             last = row
+            counts[self._part(chunk) + 1] += 1
+        return counts
 
 
 EMPTY: Final = Section(_COUNTS.pack(0, 0, 0))
