@@ -229,7 +229,7 @@ def test_cuts_are_what_they_were() -> None:
 
 
 def test_the_library_is_the_compiled_one() -> None:
-    """Its fallback in Python is a hundred times as slow, and says so only once."""
+    """Its fallback in Python is 300 times as slow, and says so only once."""
     assert FastCDC.__module__ == "pyfastcdc.cy.fastcdc"
 
 
