@@ -29,6 +29,7 @@ TRIALS: list[Trial] = [
     cables.a_cable_is_pulled_and_put_in_again_in_mid_transfer,
     cables.a_firewall_that_is_opened,
     cables.an_interface_that_goes_in_mid_transfer,
+    cables.a_link_local_address_that_changes_in_mid_transfer,
     cables.a_small_mtu,
     cables.no_ipv4_at_all,
     cables.one_with_udp_only_beside_two_with_ethernet,

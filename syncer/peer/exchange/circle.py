@@ -21,6 +21,7 @@ from syncer.peer.exchange.channel import HANDSHAKE_S, Channel, greet
 from syncer.peer.exchange.fetching import Allowance, Download, Failure
 from syncer.peer.exchange.limits import Throttle
 from syncer.peer.exchange.source import Asker
+from syncer.peer.exchange.tcp import is_link_local
 from syncer.peer.session.actions import Action, Answered, LinkId, PeerId
 from syncer.peer.session.session import Session
 from syncer.peer.wire.incoming import Incoming
@@ -74,13 +75,14 @@ class Contact:
     Attributes:
         answer: The last one.
         address: Where it was reached, 16 bytes; empty: it was not yet.
+        link: By which link.
         download: The connection, if there is one.
         blocks, bytes, wasted: Of earlier connections.
     """
 
     def __init__(self, answer: Answered) -> None:
         self.answer = answer
-        self.address = b""
+        self.address, self.link = b"", answer.link
         self.is_new = True  # it has answered since we were connected: so it should be there
         self.download: Download | None = None
         self.blocks = self.bytes = self.wasted = 0
@@ -89,6 +91,16 @@ class Contact:
         self.users: set[int] = set()
         self.lock = trio.Lock()
         self.partial: dict[BlockId, Incoming] = {}
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the connection goes to a link-local address that it has no more, by its last answer on this link.
+
+        A short answer leaves some addresses out, but link-local ones come first.
+        """
+        if self.download is None or self.answer.link != self.link or not is_link_local(self.address):
+            return False
+        return self.address not in self.answer.addresses and any(map(is_link_local, self.answer.addresses))
 
     def figures(self) -> tuple[int, int, int]:
         """Blocks, their bytes and bytes in vain that came from it."""
@@ -232,6 +244,9 @@ class ShareCircle:
             contact = self.contacts[answer.peer] = Contact(answer)
             self._forget_some()
         contact.answer, contact.is_new = answer, True
+        if contact.has_moved:
+            log.info("peer.moved", peer=answer.peer.hex(), link=answer.link)
+            self._end(answer.peer)  # who uses it dials the new address; what it waits for would be a stall
         if trio.current_time() >= contact.rests_until:
             self._offer(answer.peer, answer.ids)
 
@@ -308,7 +323,7 @@ class ShareCircle:
                     await trio.aclose_forcefully(stream)
 
     async def _connected(self, contact: Contact, address: bytes, channel: Channel) -> Download | None:
-        contact.address, contact.is_new = address, False
+        contact.address, contact.link, contact.is_new = address, contact.answer.link, False
         lan = self._lan
         told = self._told(contact.answer.peer)
         download = Download(channel, told, pace=lan.pace, allowance=lan.allowance, partial=contact.partial)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.kit.netns import INTERFACE
-from tests.kit.program import WITHOUT_RAW, has_peer, is_there
+from tests.kit.program import SHARE_BLOCK, WITHOUT_RAW, has_peer, is_there
 from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, pulled, put
 
 OURS = "ether type 0x88b5"
@@ -109,6 +109,28 @@ def an_interface_that_goes_in_mid_transfer(ground: Ground) -> None:
     finally:
         for node in left.values():
             node.remove_interface("lan1")
+
+
+def a_link_local_address_that_changes_in_mid_transfer(ground: Ground) -> None:
+    """Connections to the old one are dead, and nobody says so. Who gives says HELLO, and gives on at the new one."""
+    one, two = ground.machines(2)
+    one.settings('upload_limit = "2MB"')
+    files = ground.seed(one, image=12 * MIB)
+    two.watch()
+    told = two.until("peers", lambda told: has_peer(told) and told["figures"]["blocks_from_peers"] > 0)
+    other = f"fe80::77:{one.node.number:x}"
+    one.node.namespace.ip(
+        f"address add {other}/64 dev {INTERFACE} nodad", f"address del {one.node.link_local}/64 dev {INTERFACE}"
+    )
+    try:
+        before = told["figures"]["blocks_from_peers"]
+        two.until("peers", lambda now: [peer["addresses"][0] for peer in now["figures"]["peers"]] == [other])
+        two.until("peers", lambda now: now["figures"]["blocks_from_peers"] > before + MIB // SHARE_BLOCK)
+        two.until("status", lambda _: has(two, files))
+    finally:
+        one.node.namespace.ip(
+            f"address add {one.node.link_local}/64 dev {INTERFACE} nodad", f"address del {other}/64 dev {INTERFACE}"
+        )
 
 
 def a_small_mtu(ground: Ground) -> None:
