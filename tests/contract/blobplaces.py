@@ -16,10 +16,13 @@ from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import HttpSettings
 from syncer.remote.stores.directory import DirectoryStore
 from syncer.remote.stores.memory import MemoryStore
+from syncer.remote.stores.opendal import OpendalStore, s3_store
 from syncer.remote.stores.pacing import Pace
 from syncer.remote.stores.port import BlobStore
 from syncer.remote.stores.retrying import RetryingStore
+from syncer.remote.stores.sftp import SftpStore
 from syncer.remote.stores.swift import SwiftStore
+from tests.kit.sshd import Sshd
 from tests.kit.swift import Swift
 
 T = TypeVar("T")
@@ -37,12 +40,19 @@ class Place(Protocol):
         """A new client of it, not yet opened."""
         ...
 
+    async def make(self) -> None:
+        """Make it, where a client can't."""
+        ...
+
 
 class MemoryPlace:
     """A dict."""
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, int]] = {}
+
+    async def make(self) -> None:
+        """Nothing to do."""
 
     def client(self) -> MemoryStore:
         return MemoryStore(self.objects)
@@ -53,6 +63,9 @@ class DirectoryPlace:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+
+    async def make(self) -> None:
+        """Nothing to do: `open` does."""
 
     def client(self) -> DirectoryStore:
         return DirectoryStore(os.fsencode(self.path), FAST)
@@ -68,8 +81,45 @@ class SwiftPlace:
         self.prefix = prefix
         self.container = f"box {next(self._numbers)} ü"
 
+    async def make(self) -> None:
+        """Nothing to do: `open` does."""
+
     def client(self) -> SwiftStore:
         return SwiftStore(self.swift.credentials, self.container, self.prefix, settings=HttpSettings(), pace=FAST)
+
+
+class S3Place:
+    """A bucket that does not exist yet: a container of a Swift, by its S3 API."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, swift: Swift, prefix: str = "") -> None:
+        self.swift = swift
+        self.prefix = prefix
+        self.bucket = f"bucket-{next(self._numbers)}"
+
+    async def make(self) -> None:
+        """By Swift's own protocol."""
+        swift = SwiftStore(self.swift.credentials, self.bucket, settings=HttpSettings())
+        await swift.open(create=True)
+        await swift.close()
+
+    def client(self) -> OpendalStore:
+        return s3_store(self.bucket, self.prefix, self.swift.s3, FAST)
+
+
+class SftpPlace:
+    """A directory that does not exist yet, of a machine that speaks SFTP."""
+
+    def __init__(self, sshd: Sshd, path: Path) -> None:
+        self.sshd = sshd
+        self.path = path
+
+    async def make(self) -> None:
+        """Nothing to do: `open` does."""
+
+    def client(self) -> SftpStore:
+        return SftpStore("127.0.0.1", str(self.path), options=self.sshd.options, pace=FAST)
 
 
 @asynccontextmanager
@@ -77,6 +127,7 @@ async def opened(place: Place) -> AsyncIterator[BlobStore]:
     """A client of a place that exists, which tries again: a Swift answers 503 to who reads what is being replaced."""
     store = RetryingStore(place.client(), Retry(policy=PATIENT, draw=random.random, host="the store"))
     try:
+        await place.make()
         await store.open(create=True)
         yield store
     finally:

@@ -17,6 +17,7 @@ from tests.contract.remotes import (
     with_folders,
 )
 from tests.fakes.pithos import FakePithos
+from tests.kit import sshd as ssh
 from tests.kit.swift import Swift, running
 
 SUITES = 50
@@ -34,6 +35,13 @@ def accounts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Iterator[Serv
 def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
     """A real OpenStack Swift."""
     with running(tmp_path_factory.mktemp("swift")) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ssh.Sshd]:
+    """A real sshd."""
+    with ssh.serving(tmp_path_factory.mktemp("sshd")) as found:
         yield found
 
 

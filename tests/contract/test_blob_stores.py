@@ -12,9 +12,9 @@ import trio.testing
 
 from syncer.errors import CorruptionError, NotFoundError
 from syncer.remote.stores.port import BlobStore
-from tests.contract.blobplaces import DirectoryPlace, MemoryPlace, Place, SwiftPlace, opened, within
+from tests.contract.blobplaces import DirectoryPlace, MemoryPlace, Place, S3Place, SftpPlace, SwiftPlace, opened, within
 
-KINDS = ["memory", "directory", "swift", "swift-below"]
+KINDS = ["memory", "directory", "swift", "swift-below", "s3", "s3-below", "sftp"]
 CONTENT = bytes(range(256)) * 300  # 75 KiB
 PACK = hashlib.sha256(b"pack").digest() * (1 << 16)  # 2 MiB: more than is sent unasked
 
@@ -25,6 +25,10 @@ def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield MemoryPlace()
     elif request.param.startswith("swift"):
         yield SwiftPlace(request.getfixturevalue("swift"), "" if request.param == "swift" else "Team A/é/")
+    elif request.param.startswith("s3"):
+        yield S3Place(request.getfixturevalue("swift"), "" if request.param == "s3" else "Team A/é")
+    elif request.param == "sftp":
+        yield SftpPlace(request.getfixturevalue("sshd"), tmp_path_factory.mktemp("stores") / "store é")
     else:
         yield DirectoryPlace(tmp_path_factory.mktemp("stores") / "store")
 
@@ -281,6 +285,7 @@ def test_a_store_that_is_not_there_is_told_before_it_is_made(place: Place) -> No
         store = place.client()
         with pytest.raises(NotFoundError):
             await store.open()
+        await place.make()
         assert (await store.open(create=True)).text
         assert (await store.open(create=True)) == await store.open()
         assert await store.listing("") == []

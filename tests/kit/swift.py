@@ -33,6 +33,11 @@ class Swift(msgspec.Struct, frozen=True):
     def credentials(self) -> TempAuth:
         return TempAuth(address=parse_address(f"{self.url}/auth/v1.0"), user=USER, key=KEY)
 
+    @property
+    def s3(self) -> dict[str, str]:
+        """The environment for its S3 API."""
+        return {"AWS_ENDPOINT_URL": self.url, "AWS_ACCESS_KEY_ID": USER, "AWS_SECRET_ACCESS_KEY": KEY}
+
 
 @contextlib.contextmanager
 def running(folder: Path, *options: str) -> Iterator[Swift]:

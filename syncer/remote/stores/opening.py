@@ -15,8 +15,10 @@ from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import HttpSettings
 from syncer.remote.stores.directory import DirectoryStore
 from syncer.remote.stores.limited import LimitedStore
+from syncer.remote.stores.opendal import s3_store
 from syncer.remote.stores.port import BlobStore
 from syncer.remote.stores.retrying import RetryingStore
+from syncer.remote.stores.sftp import sftp_store
 from syncer.remote.stores.swift.credentials import find_credentials
 from syncer.remote.stores.swift.store import SwiftStore
 from syncer.remote.stores.urls import StoreUrl, parse_store_url
@@ -75,4 +77,6 @@ def _bare(url: StoreUrl, settings: StoreSettings, environ: Mapping[str, str]) ->
             ignore_certificates=found.ignore_certificates or settings.http.ignore_certificates,
         )
         return SwiftStore(found.sign_in, url.container, url.prefix, settings=http)
-    raise UsageError(f"{url.scheme}:// is not known here yet")
+    if url.scheme == "s3":
+        return s3_store(url.container, url.path, environ)
+    return sftp_store(url.host, url.port, url.user, url.path)
