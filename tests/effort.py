@@ -112,6 +112,9 @@ KNOB: Final = {
     "server's deltas": Counts("examples", 20, 80, 1000, "unit/syncer/server/test_deltas.py"),
     "server's grants": Counts("examples", 15, 60, 1000, "unit/syncer/server/test_grants.py"),
     "peer parsers": Counts("hostile inputs", 20_000, 1_050_000, 5_000_000, "fuzz/test_peer_parsers.py", "parsers"),
+    "repository parsers": Counts(
+        "hostile inputs", 20_000, 1_050_000, 5_000_000, "fuzz/test_repository_parsers.py", "parsers"
+    ),
     "kernel requests": Counts("hostile inputs", 10_000, 1_050_000, 5_000_000, "fuzz/test_kernel_requests.py"),
     "hashmaps at once": Counts("blocks each", 1 << 18, 10_000_000, 10_000_000, "integration/test_server_tenants.py"),
     "a file as long as may be": Counts("blocks", 1 << 21, 1 << 24, 1 << 24, "integration/test_server_tenants.py"),

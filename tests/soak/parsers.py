@@ -1,11 +1,11 @@
-"""Hostile bytes for everything that reads the LAN, guided by the code they reach: see tests/fuzz."""
+"""Hostile bytes for everything that reads the LAN or a repository, guided by the code they reach: see tests/fuzz."""
 
 from __future__ import annotations
 
 import time
 
 from tests import effort
-from tests.fuzz.peer import TARGETS
+from tests.fuzz import peer, repository
 from tests.fuzz.search import search
 from tests.soak.report import Report
 
@@ -18,7 +18,8 @@ def run(scale: float, report: Report) -> None:
     Raises:
         AssertionError: An input was not borne; it is named in hexadecimal.
     """
-    inputs = max(1, effort.soak("peer parsers", scale) // len(TARGETS))
-    for seed, target in enumerate(TARGETS, int(time.time())):
-        found = search(target, inputs, seed, guided=True)
-        report.record(target.name, seed=seed, inputs=inputs, steps=len(found.steps), corpus=len(found.corpus))
+    for name, targets in (("peer parsers", peer.TARGETS), ("repository parsers", repository.TARGETS)):
+        inputs = max(1, effort.soak(name, scale) // len(targets))
+        for seed, target in enumerate(targets, int(time.time())):
+            found = search(target, inputs, seed, guided=True)
+            report.record(target.name, seed=seed, inputs=inputs, steps=len(found.steps), corpus=len(found.corpus))

@@ -3,8 +3,8 @@
     0     24   head of a sealed object, kind b"i" (see `sealed`), bound to nothing
     24    24   role b"h": lengths of the two messages that follow, 4 bytes each
     48    x    section TREES, role b"t": a message of the codec, sealed
-    48+x  y    section FILES, role b"d": the same
-    …     …    zeros up to the length that `padding` gives the object
+    48+x  y    section FILES, role b"d": 4 bytes n, a message of the codec of n bytes, zeros up to the length that
+               `padding` gives the object; sealed
 
 Who reads a tree needs the first section only, and it is the shorter one: a range from the object's beginning. The name
 is the SHA-256 of all bytes; of who has read a part only, the key has vouched.
@@ -58,6 +58,7 @@ SMALL_BYTES: Final = 16 << 10  # as cheap to write again as not: shorter ones ar
 MAX_BYTES: Final = 64 << 20
 FIRST_BYTES: Final = 64 << 10  # what to ask for of one that is unknown: mostly the section TREES is in it
 MAX_REPLACED: Final = 4096
+_COUNT: Final = struct.Struct(">I")
 _COUNTS: Final = struct.Struct(">III")
 _LENGTHS: Final = struct.Struct(">II")
 _PACK: Final = struct.Struct(">32s16sI")
@@ -250,18 +251,19 @@ def encode(keys: Keys, salt: bytes, index: Index, codec: Codec) -> tuple[bytes, 
     """The object's digest and its bytes. `salt` are 16 fresh random bytes."""
     assert not index.files.replaces
     envelope = Envelope(keys, Kind.INDEX, salt)
-    messages = codec.encode(index.trees.body), codec.encode(index.files.body)
-    trees, files = (len(each) + TAG_BYTES for each in messages)
+    trees, files = codec.encode(index.trees.body), codec.encode(index.files.body)
+    at = _START + len(trees) + TAG_BYTES
+    size = padded(at + _COUNT.size + len(files) + TAG_BYTES)
+    files = b"".join((_COUNT.pack(len(files)), files)).ljust(size - at - TAG_BYTES, b"\0")
     raw = b"".join(
         (
             envelope.head,
-            envelope.seal(HEAD_BYTES, _HEADER, _LENGTHS.pack(trees, files)),
-            envelope.seal(_START, _ROLES[Content.TREES], messages[0]),
-            envelope.seal(_START + trees, _ROLES[Content.FILES], messages[1]),
+            envelope.seal(HEAD_BYTES, _HEADER, _LENGTHS.pack(len(trees) + TAG_BYTES, len(files) + TAG_BYTES)),
+            envelope.seal(_START, _ROLES[Content.TREES], trees),
+            envelope.seal(at, _ROLES[Content.FILES], files),
         )
     )
-    raw = raw.ljust(padded(len(raw)), b"\0")
-    assert len(raw) <= MAX_BYTES
+    assert len(raw) == size <= MAX_BYTES
     return hashlib.sha256(raw).digest(), raw
 
 
@@ -275,12 +277,13 @@ def decode(keys: Keys, digest: bytes, raw: bytes, codec: Codec) -> Index:
     name = object_name(Kind.INDEX, digest)
     check_name(Kind.INDEX, name, raw)
     envelope, trees, files = _opened(keys, name, raw)
-    if _START + trees + files > len(raw):
-        raise DamagedObjectError(name, "is malformed: it is shorter than it says")
+    at = _START + trees
+    if at + files != len(raw):
+        raise DamagedObjectError(name, "is malformed: it is not as long as it says")
     view = memoryview(raw)
     index = Index(
-        _decoded(envelope, name, Content.TREES, _START, view[_START : _START + trees], codec),
-        _decoded(envelope, name, Content.FILES, _START + trees, view[_START + trees : _START + trees + files], codec),
+        _decoded(envelope, name, Content.TREES, _START, view[_START:at], codec),
+        _decoded(envelope, name, Content.FILES, at, view[at:], codec),
     )
     if index.files.replaces:
         raise DamagedObjectError(name, "is malformed: its second section replaces indexes")
@@ -335,6 +338,8 @@ def _decoded(envelope: Envelope, name: str, content: Content, at: int, sealed: m
     message = envelope.open(at, _ROLES[content], sealed)
     if message is None:
         raise DamagedObjectError(name, "is damaged: a section can't be opened")
+    if content is Content.FILES:
+        message = message[_COUNT.size : _COUNT.size + int.from_bytes(message[: _COUNT.size], "big")]
     try:
         return Section(codec.decode(message, MAX_BYTES))
     except BadMessage as error:
