@@ -135,6 +135,8 @@ class Uploads:
         """
         self._places = places
         self._free = trio.Semaphore(places)
+        self._each = max(1, places // 2)
+        self._turns: dict[bytes, trio.Semaphore] = {}  # of addresses that have places or wait for one
         self._waiting = 0
         self.pace = pace or Throttle(None)
         self.questions = Throttle(QUESTIONS)
@@ -168,19 +170,38 @@ class Uploads:
         taken = self._places - self._free.value + self._waiting
         return min(_LOAD_FULL, taken * _LOAD_FULL // (2 * self._places))
 
-    async def enter(self) -> bool:
-        """Wait a moment for a place, behind those who wait already. False: all are taken."""
+    async def enter(self, address: bytes) -> bool:
+        """Wait a moment for a place, behind those who wait already. False: all are taken, or half by this address.
+
+        Who vanishes, or does not read, holds its place for `serving.SEND_S`: one machine never holds all.
+        """
+        turn = self._turns.setdefault(address, trio.Semaphore(self._each))
         self._waiting += 1
         try:
-            with trio.move_on_after(WAIT_S) as scope:
-                await self._free.acquire()
-            return not scope.cancelled_caught
+            with trio.move_on_after(WAIT_S):
+                await turn.acquire()
+                try:
+                    await self._free.acquire()
+                except trio.Cancelled:
+                    turn.release()
+                    raise
+                return True
+            return False
         finally:
             self._waiting -= 1
+            self._forget(address)
 
-    def leave(self) -> None:
+    def leave(self, address: bytes) -> None:
         """Give the place back."""
         self._free.release()
+        self._turns[address].release()
+        self._forget(address)
+
+    def _forget(self, address: bytes) -> None:
+        """Keep nothing of an address that has no place and waits for none."""
+        turn = self._turns.get(address)
+        if turn is not None and turn.value == self._each and not turn.statistics().tasks_waiting:
+            del self._turns[address]
 
     async def look(self, what: Callable[[A], R], at: A) -> R:
         """Call something that reads files, in a thread."""

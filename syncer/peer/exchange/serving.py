@@ -178,7 +178,7 @@ class Serving:
             while not self._line:
                 self._work = trio.Event()
                 await self._work.wait()
-            if not await self._uploads.enter():
+            if not await self._uploads.enter(self._connection.address):
                 busy = [Busy(rid=rid, retry_ms=RETRY_MS) for rid in self._line]
                 self._line.clear()
                 self._uploads.refused += len(busy)
@@ -188,7 +188,7 @@ class Serving:
             try:
                 await self._send_some()
             finally:
-                self._uploads.leave()
+                self._uploads.leave(self._connection.address)
 
     async def _send_some(self) -> None:
         """Send the first of the line, and as many behind it as are read at once."""

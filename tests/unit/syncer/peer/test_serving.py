@@ -235,6 +235,35 @@ async def test_who_finds_all_places_taken_is_told_to_come_again() -> None:
 
 
 @on_a_clock
+async def test_one_machine_never_holds_all_places() -> None:
+    """Else one that vanished in mid-transfer, or does not read, keeps blocks from all others for twenty seconds."""
+    uploads = Uploads(places=4)
+    here, there = bytes(15) + b"\1", bytes(15) + b"\2"
+    assert [await uploads.enter(here) for _ in range(3)] == [True, True, False]
+    assert [await uploads.enter(there) for _ in range(3)] == [True, True, False]
+    assert uploads.load == 255 // 2
+    uploads.leave(here)
+    assert not await uploads.enter(there)
+    assert await uploads.enter(here)
+    for address in (here, here, there, there):
+        uploads.leave(address)
+    assert uploads.load == 0
+
+
+@on_a_clock
+async def test_who_waits_for_a_place_has_it_as_soon_as_there_is_one() -> None:
+    uploads = Uploads(places=1)
+    here, there = bytes(15) + b"\1", bytes(15) + b"\2"
+    assert await uploads.enter(here)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(uploads.enter, there)
+        await trio.testing.wait_all_tasks_blocked()
+        uploads.leave(here)
+    uploads.leave(there)
+    assert await uploads.enter(here)
+
+
+@on_a_clock
 async def test_uploads_keep_to_the_limit() -> None:
     data = block(1, 4 * BIG)
     async with served(Shelf([data]), Inline(pace=Throttle(BIG))) as (asker, _):
