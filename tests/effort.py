@@ -138,6 +138,7 @@ KNOB: Final = {
     "servers that go away": Counts("messages each", 2, 12, 40, "contract/test_engine_writes.py"),
     "cuts after edits": Counts("seeds", 1500, 50_000, 1_000_000, "unit/syncer/remote/repository/test_chunks.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
+    "repository clients": Counts("seeds", 5, 60, 3000, "unit/syncer/remote/repository/test_client.py"),
     "repository views": Counts("examples", 60, 1000, 50_000, "unit/syncer/remote/repository/test_merge.py"),
     "repository trees": Counts("examples", 60, 1000, 20_000, "unit/syncer/remote/repository"),
 }

@@ -5,9 +5,13 @@ Source: docs/design/repository.md.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from msgspec.structs import replace
 
-from syncer.core.model import Kind, Meta
+from syncer.core.model import NO_META, Kind, Meta, RelPath
+from syncer.core.paths import PARK_FOLDER
+from syncer.errors import ConflictOnRemoteError
 from syncer.remote.repository.format.entries import (
     PARKED,
     TOP,
@@ -19,7 +23,7 @@ from syncer.remote.repository.format.entries import (
 from syncer.remote.repository.format.history import DeviceId, Dot, Vector
 from syncer.remote.repository.format.prolly import Nodes, Root, Shape
 from syncer.remote.repository.merge import NOBODY, View, age
-from syncer.remote.repository.tree import Found, Tree, values
+from syncer.remote.repository.tree import Found, Tree, place_of, values
 
 
 class Draft:
@@ -56,11 +60,57 @@ class Draft:
             return self._changed[key]
         return self._tree.at([key]).get(key)
 
+    def lookup(self, path: RelPath) -> Found | None:
+        """What is at a path now."""
+        parent, names = place_of(path)
+        found: Found | None = None
+        for name in names:
+            found = self.at(parent, name)
+            if found is None:
+                return None
+            parent = found.entry.object
+        return found
+
+    def directory(self, path: RelPath, fresh: Callable[[], bytes]) -> bytes:
+        """The id of the directory at a path; what is missing of it is made, as implied.
+
+        Args:
+            path: b"" for the top.
+            fresh: Makes ids.
+
+        Raises:
+            ConflictOnRemoteError: Something else is there, or above.
+        """
+        parent, names = place_of(path) if path else (TOP, [])
+        if path == PARK_FOLDER:
+            return PARKED
+        for name in names:
+            found = self.at(parent, name)
+            if found is None:
+                found = self.make(fresh(), parent, name, NO_META, 0)
+                found = self._put(replace(found, entry=replace(found.entry, implied=True)))
+            elif found.entry.what is not Kind.DIRECTORY:
+                raise ConflictOnRemoteError(path, "a directory", "something else in its path")
+            parent = found.entry.object
+        return parent
+
+    def adopt(self, directory: bytes, other: bytes) -> None:
+        """Put what is in a directory into another one, where nothing of these names is."""
+        for found in list(self.below(directory)):
+            self._changed[found.key] = None
+            entry = replace(found.entry, number=self._number, placed=self.dot)
+            self._put(Found(parent=other, name=found.name, entry=entry))
+
+    def below(self, directory: bytes) -> Iterator[Found]:
+        """What is in a directory now."""
+        for found in self._tree.below(directory):
+            if found.key not in self._changed:
+                yield found
+        yield from [found for found in self._changed.values() if found is not None and found.parent == directory]
+
     def has_below(self, directory: bytes) -> bool:
         """Whether something is in a directory."""
-        if any(found is not None and found.parent == directory for found in self._changed.values()):
-            return True
-        return any(found.key not in self._changed for found in self._tree.below(directory))
+        return next(self.below(directory), None) is not None
 
     def make(
         self,
@@ -115,8 +165,20 @@ class Draft:
         return self._put(Found(parent=parent, name=name, entry=entry))
 
     def remove(self, found: Found) -> None:
-        """An object, or an empty directory."""
+        """An object; a directory with something in it stays, as implied."""
+        if found.entry.what is Kind.DIRECTORY and self.has_below(found.entry.object):
+            stays = replace(_noted(found.entry, NO_META), number=self._number, noted=self.dot, implied=True)
+            self._put(replace(found, entry=stays))
+        else:
+            self._changed[found.key] = None
+
+    def drop(self, found: Found) -> None:
+        """An implied directory, whatever is in it."""
         self._changed[found.key] = None
+
+    def changed(self) -> list[Found]:
+        """What is there now and was not so in the view."""
+        return [found for found in self._changed.values() if found is not None]
 
     def located(self, found: Found, file: Bytes) -> None:
         """Where the chunks of a content are: no other version by that."""
@@ -149,4 +211,6 @@ class Draft:
 
 
 def _noted(entry: Entry, meta: Meta) -> Entry:
-    return replace(entry, mode=meta.mode, special=meta.special, mtime_ns=meta.mtime_ns, xattrs=meta.xattrs)
+    return replace(
+        entry, implied=False, mode=meta.mode, special=meta.special, mtime_ns=meta.mtime_ns, xattrs=meta.xattrs
+    )

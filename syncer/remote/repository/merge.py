@@ -274,6 +274,7 @@ class _Pair:
             xattrs=node.meta.xattrs,
             file=filled.file,
             target=node.target,
+            implied=all(entry.implied for entry in payloads) and node.meta == NO_META,
         )
         return Found(parent=parent, name=node.name, entry=entry)
 

@@ -98,9 +98,7 @@ class Tree:
 
     def lookup(self, path: RelPath) -> Found | None:
         """What is at a path; None: nothing."""
-        parent, names = TOP, path.split(b"/")
-        if path.startswith(PARK_FOLDER + b"/"):
-            parent, names = PARKED, path[len(PARK_FOLDER) + 1 :].split(b"/")
+        parent, names = place_of(path)
         found: Found | None = None
         for name in names:
             key = key_of(parent, name)
@@ -154,6 +152,13 @@ class Tree:
             directory = ups[directory].parent
         for each in reversed(trail):
             self._paths[each] = _joined(self._paths[ups[each].parent], ups[each].name)
+
+
+def place_of(path: RelPath) -> tuple[bytes, list[bytes]]:
+    """From which directory on a path is looked up, and by which names."""
+    if path.startswith(PARK_FOLDER + b"/"):
+        return PARKED, path[len(PARK_FOLDER) + 1 :].split(b"/")
+    return TOP, path.split(b"/")
 
 
 def values(found: Iterable[Found]) -> dict[bytes, bytes | None]:

@@ -77,6 +77,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
         xattrs: Extended attributes.
         file: Of a file.
         target: Of a symlink.
+        implied: A directory that nobody made: something was put below its name.
     """
 
     object: bytes
@@ -92,6 +93,7 @@ class Entry(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     xattrs: Xattrs | None = None
     file: Bytes | None = None
     target: bytes | None = None
+    implied: bool = False
 
     @property
     def meta(self) -> Meta:
@@ -215,6 +217,7 @@ def _is_sound(entry: Entry) -> bool:
         and (file is not None) == (entry.kind == 0)
         and (target is not None) == (entry.kind == len(_KINDS) - 1)
         and entry.number >= 0
+        and (entry.kind == 1 or not entry.implied)
         and (file is None or (0 <= file.size_bytes <= _MAX_SIZE and len(file.object_hash) == HASH_BYTES))
         and (target is None or target_objection(target) is None)
         and (entry.mode is None or entry.mode & ~PERMISSION_BITS == 0)

@@ -206,7 +206,8 @@ class ChunkList:
     def finish(self, size: int) -> Listed:
         """Write the list of a file of this length."""
         if size <= INLINE_BYTES:
-            return self._edits.get(_chunk_key(0)) or b""
+            same = self._older.chunks if self._older is not None and isinstance(self._older.chunks, bytes) else b""
+            return self._edits.get(_chunk_key(0), same) or b""
         beyond = _chunk_key(-(-size // PART_BYTES))
         edits = {key: value if key < beyond else None for key, value in self._edits.items()}
         if self._root is not None:

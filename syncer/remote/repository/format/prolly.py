@@ -139,8 +139,10 @@ def items(
             waiting.append((level - 1, below))
 
 
-def reachable(nodes: Nodes, root: Root | None, known: set[ChunkId]) -> Iterator[tuple[int, ChunkId, Sequence[bytes]]]:
-    """All nodes of a map that are not in `known`, parents first: level, id, values. They are added to `known`."""
+def reachable(
+    nodes: Nodes, root: Root | None, known: set[ChunkId]
+) -> Iterator[tuple[ChunkId, Sequence[tuple[bytes, bytes]]]]:
+    """All nodes of a map that are not in `known`, parents first: id, entries if it is a leaf. `known` gets them."""
     waiting: list[tuple[int, _Ids]] = [] if root is None else [(root.level, [root.node])]
     while waiting:
         level, ids = waiting.pop()
@@ -151,7 +153,7 @@ def reachable(nodes: Nodes, root: Root | None, known: set[ChunkId]) -> Iterator[
         known.update(ids)
         found = _load(nodes, level, ids)
         for node_id, node in zip(ids, found, strict=True):
-            yield level, node_id, node.values
+            yield node_id, () if level else list(zip(node.keys, node.values, strict=True))
         if level > 0:
             waiting.append((level - 1, _children(found)))
 

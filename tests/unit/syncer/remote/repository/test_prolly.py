@@ -99,7 +99,7 @@ def test_a_few_entries_of_a_large_map_are_few_nodes() -> None:
 def test_all_nodes_of_a_map_are_reached_once(entries: dict[bytes, bytes]) -> None:
     nodes = MemoryNodes()
     root = made(nodes, entries)
-    kept = [node for _, node, _ in reachable(nodes, root, set())]
+    kept = [node for node, _ in reachable(nodes, root, set())]
     fresh = MemoryNodes()
     fresh.kept = {node: nodes.kept[node] for node in kept}
     assert list(items(fresh, root)) == sorted(entries.items())

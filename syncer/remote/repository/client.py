@@ -1,0 +1,609 @@
+"""A repository as the engine's remote: one merged view of all devices' heads, and commits of our own.
+
+A look lists the heads, and merges them in memory; nothing is written by it. What is written goes into packs and into a
+draft of the next commit, and is seen by others when that is made: packs, then the index, the commit, and the head that
+names it. A crash before the head leaves objects that nobody names.
+
+Source: docs/design/repository.md.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.hashing import block_id
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from syncer.core.model import Ages, Kind, Position, RelPath, RemoteStat, RemoteTag
+from syncer.core.partial.listing_diff import Known
+from syncer.core.paths import split
+from syncer.core.planner.overwrites import ForeignVersion, Overwrite
+from syncer.errors import ONE_NODE, ConflictOnRemoteError, DamagedObjectError, NotFoundError, SyncerError
+from syncer.ports.blocks import BlockSource, VersionRef
+from syncer.ports.orders import Delete, Done, Move, Order, Reader, SetMeta, Store, Stored
+from syncer.ports.remote import (
+    Capabilities,
+    Changes,
+    Counters,
+    Grid,
+    KnownList,
+    Listing,
+    RemoteInfo,
+    Secret,
+)
+from syncer.remote.repository.draft import Draft
+from syncer.remote.repository.format.chunks import Chunker
+from syncer.remote.repository.format.config import Config
+from syncer.remote.repository.format.entries import ID_BYTES, Bytes, decode_entry
+from syncer.remote.repository.format.history import Commit, CommitId, DeviceId, Head
+from syncer.remote.repository.format.keys import ChunkId
+from syncer.remote.repository.format.lists import blocks_of, blocks_shape, listed_blocks
+from syncer.remote.repository.format.packs import Pack
+from syncer.remote.repository.format.prolly import Root, Shape, reachable
+from syncer.remote.repository.merge import View, view_of
+from syncer.remote.repository.moments import Moment, Views
+from syncer.remote.repository.objects import Objects, ThreadNodes
+from syncer.remote.repository.packing import Cuts, Packer, packed
+from syncer.remote.repository.reading import ChunkReads
+from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Found, Tree
+from syncer.remote.source import RemoteSource
+
+_MODIFIED: Final = "another version"
+_SMALL_AT_ONCE: Final = 256
+_SMALL_BYTES: Final = 8 << 20
+
+
+class Writer(msgspec.Struct, frozen=True, kw_only=True):
+    """Who writes.
+
+    Attributes:
+        device: Its id.
+        name: What people call it.
+        tool: The program's version.
+    """
+
+    device: DeviceId
+    name: str
+    tool: str
+
+
+class RepositoryClient:
+    """`Remote` of one repository. Safe for many tasks.
+
+    Attributes:
+        ages: See Remote.
+        source: See Remote.
+    """
+
+    def __init__(
+        self, objects: Objects, config: Config, writer: Writer, *, clock_ns: Callable[[], int] = time.time_ns
+    ) -> None:
+        """Of a repository that is open.
+
+        Args:
+            objects: Its objects.
+            config: What holds for it.
+            writer: This device.
+            clock_ns: The time that people are told, nanoseconds since the epoch.
+        """
+        self.ages: Ages = Views()
+        self.source: BlockSource = RemoteSource(ChunkReads(objects, self._files))
+        self._objects = objects
+        self._config = config
+        self._writer = writer
+        self._clock_ns = clock_ns
+        self._chunker = Chunker(objects.keys.cut_seed, config.chunks)
+        self._shape = Shape(split=objects.keys.split, entries=ENTRIES_OF_A_NODE)
+        self._blocks_shape = blocks_shape(objects.keys.split)
+        self._nodes = ThreadNodes(objects)
+        self._view: View | None = None
+        self._merged: frozenset[CommitId] = frozenset()
+        self._merging = trio.Lock()
+        self._sequence = 0
+        self._work: _Work | None = None
+        self._lock = trio.Lock()
+
+    @property
+    def counters(self) -> Counters:
+        """See Remote."""
+        return self._objects.store.counters
+
+    async def open(self, *, create: bool = False) -> RemoteInfo:
+        """See Remote. Whoever makes a repository is `repo init`, not a client."""
+        info = await self._objects.store.open(create=create)
+        return RemoteInfo(
+            identity=str(uuid.UUID(bytes=self._objects.keys.repository)),
+            grid=Grid(block_size=self._config.grid, block_hash="sha256"),
+            can=Capabilities(
+                atomic=True,
+                moves_trees=0,
+                holds_back=True,
+                keeps_versions=False,
+                waits="polling",
+                reads=_SMALL_AT_ONCE,
+            ),
+            text=f"repository on {info.text}",
+        )
+
+    # --- looking
+
+    async def list_objects(self) -> Listing:
+        """See Remote."""
+        info, view = await self.open(), await self._look()
+        stats = await trio.to_thread.run_sync(self._listed, view)
+        return Listing(info=info, objects=stats, position=self._position(view))
+
+    async def changes(
+        self,
+        since: Position,
+        known: Known | None = None,  # noqa: ARG002 - trees tell what differs
+        *,
+        moves: bool = False,  # noqa: ARG002 - told one by one
+        brief: bool = False,  # noqa: ARG002 - it is always so
+        own: Sequence[RemoteTag] = (),
+    ) -> Changes | None:
+        """See Remote."""
+        moment = Moment.at(since)
+        if moment.repository != self._objects.keys.repository.hex():
+            return None
+        info, view = await self.open(), await self._look()
+        if not view.vector.covers_all(moment.seen):
+            return None  # what was seen is gone: a list tells what there is
+        try:
+            # A view of several heads is stored nowhere, and is made again.
+            heads = await self._objects.commits(moment.commits)
+            old = await trio.to_thread.run_sync(view_of, self._nodes, self._shape, heads.items(), _root_of)
+            objects, deleted = await trio.to_thread.run_sync(self._differing, old, view)
+        except (NotFoundError, DamagedObjectError):
+            return None  # so long ago that its commits or its tree are gone
+        known_tags = set(own)
+        return Changes(
+            info=info,
+            position=self._position(view),
+            objects=[stat for stat in objects if stat.tag not in known_tags],
+            deleted=deleted,
+            refused=[],
+        )
+
+    async def wait(self, seen: Position | None) -> Position:
+        """See Remote."""
+        moment: object = None
+        while True:
+            moment = await self._objects.store.wait("heads/", moment)
+            position = self._position(await self._look())
+            if position != seen:
+                return position
+
+    async def resolve(self, stats: Sequence[RemoteStat]) -> list[RemoteStat | SyncerError]:
+        """See Remote: nothing is missing in what was listed."""
+        return list(stats)
+
+    async def secret(self, path: RelPath, most_bytes: int) -> Secret | None:  # noqa: ARG002 - derived, not stored
+        """See Remote."""
+        return None
+
+    async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
+        """See Remote."""
+        files = await self._files([(ref.path, ref.tag) for ref, _ in asks])
+        return await trio.to_thread.run_sync(self._block_lists, files)
+
+    async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:  # noqa: ARG002 - there are none
+        """See Remote."""
+        return []
+
+    # --- writing
+
+    async def send(self, blocks: Mapping[BlockId, bytes]) -> None:
+        """See Remote. What orders need goes into packs with them."""
+
+    async def write(self, orders: Sequence[Order], reader: Reader, done: Done) -> None:
+        """See Remote."""
+        async with self._lock:
+            work = await self._begun()
+            files: dict[int, _Content | Exception] = {}
+            small: list[tuple[int, Store]] = []
+            for at, order in enumerate(orders):
+                if not isinstance(order, Store) or order.content is None:
+                    continue
+                if order.content.size_bytes <= self._config.grid:
+                    small.append((at, order))
+                else:
+                    try:
+                        files[at] = await self._send_large(work, order, reader)
+                    except ONE_NODE as error:
+                        files[at] = error
+            for part in _portions(small):
+                files.update(await self._send_small(work, part, reader))
+            outcomes = await trio.to_thread.run_sync(self._apply, work, orders, files)
+        for at, outcome in enumerate(outcomes):
+            await done(at, outcome)
+
+    async def commit(self) -> None:
+        """See Remote."""
+        async with self._lock:
+            work = self._work
+            if work is None or work.draft.is_empty:
+                return
+            await work.packer.finish()
+            root, nodes = await trio.to_thread.run_sync(self._finished, work)
+            trees: list[Pack] = []
+            for pack, raw in await trio.to_thread.run_sync(list, packed(self._objects, nodes)):
+                await self._objects.put_pack(pack, raw)
+                trees.append(pack)
+            if trees or work.packer.packs:
+                await self._objects.put_index(trees, work.packer.packs)
+            commit = Commit(
+                parents=work.view.heads,
+                vector=work.draft.vector,
+                root=b"" if root is None else msgspec.msgpack.encode(root),
+                number=work.draft.dot.number,
+                device=self._writer.device,
+                time_ns=self._clock_ns(),
+                tool=self._writer.tool,
+                name=self._writer.name,
+            )
+            name = await self._objects.put_commit(commit)
+            await self._objects.put_head(Head(device=self._writer.device, sequence=self._sequence + 1, commit=name))
+            self._sequence += 1
+            self._work = None
+            await self._merge({name: commit})
+            async with self._merging:
+                for node, data in nodes:
+                    self._objects.keep_node(node, data)
+                if self._view is not None and self._view.heads == (name,):
+                    self._nodes.written.clear()  # what is of this view is stored now
+
+    async def close(self) -> None:
+        """See Remote."""
+        await self._objects.store.close()
+
+    # --- views
+
+    def _position(self, view: View) -> Position:
+        return Moment.of(self._objects.keys.repository, view).position
+
+    async def _look(self) -> View:
+        heads = await self._objects.heads()
+        own = heads.get(self._writer.device)
+        self._sequence = max(self._sequence, own.sequence if own is not None else 0)
+        return await self._merge(await self._objects.commits([head.commit for head in heads.values()]))
+
+    async def _merge(self, commits: Mapping[CommitId, Commit]) -> View:
+        async with self._merging:
+            if self._view is None or self._merged != commits.keys():
+                view = await trio.to_thread.run_sync(view_of, self._nodes, self._shape, commits.items(), _root_of)
+                self._view, self._merged = view, frozenset(commits)
+            return self._view
+
+    async def _begun(self) -> _Work:
+        if self._work is None:
+            view = self._view if self._view is not None else await self._look()
+            await self._objects.look()
+            self._work = _Work(
+                view=view,
+                draft=Draft(self._nodes, view, self._writer.device),
+                packer=Packer(self._objects, self._chunker),
+            )
+        return self._work
+
+    def _listed(self, view: View) -> list[RemoteStat]:
+        tree = Tree(self._nodes, view.root)
+        found = [each for each in tree.entries() if not each.entry.implied]
+        paths = tree.paths({each.parent for each in found})
+        return sorted((each.entry.stat(_path(paths, each)) for each in found), key=lambda stat: stat.path)
+
+    def _differing(self, since: View, view: View) -> tuple[list[RemoteStat], list[bytes]]:
+        old, new = Tree(self._nodes, since.root), Tree(self._nodes, view.root)
+        gone: dict[bytes, Found] = {}
+        there: dict[bytes, Found] = {}
+        for one, other in old.differences(new):
+            if one is not None:
+                gone[one.key] = one
+            if other is not None:
+                there[other.key] = other
+        # What is below a directory that moved has other paths.
+        places = {found.entry.object: found.key for found in gone.values()}
+        now = {found.entry.object: found.key for found in there.values()}
+        moved = [each for each, key in now.items() if places.get(each, key) != key]
+        for tree, into in ((old, gone), (new, there)):
+            queue = list(moved)
+            for directory in queue:  # grows while it is walked
+                for found in tree.below(directory):
+                    into.setdefault(found.key, found)
+                    if found.entry.what is Kind.DIRECTORY:
+                        queue.append(found.entry.object)
+        before = old.paths({found.parent for found in gone.values()})
+        after = new.paths({found.parent for found in there.values()})
+        stats = sorted(
+            (found.entry.stat(_path(after, found)) for found in there.values() if not found.entry.implied),
+            key=lambda stat: stat.path,
+        )
+        paths = {stat.path for stat in stats}
+        names = {_path(before, found) for found in gone.values() if not found.entry.implied}
+        return stats, sorted(names - paths)
+
+    async def _files(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[Bytes | ConflictOnRemoteError]:
+        view = self._view if self._view is not None else await self._look()
+        return await trio.to_thread.run_sync(self._found_files, view, versions)
+
+    def _found_files(
+        self, view: View, versions: Sequence[tuple[RelPath, RemoteTag]]
+    ) -> list[Bytes | ConflictOnRemoteError]:
+        tree = Tree(self._nodes, view.root)
+        files: list[Bytes | ConflictOnRemoteError] = []
+        for path, tag in versions:
+            found = tree.lookup(path)
+            if found is None or found.entry.file is None or found.entry.tag() != tag:
+                files.append(ConflictOnRemoteError(path, _called(tag), _MODIFIED))
+            else:
+                files.append(found.entry.file)
+        return files
+
+    def _block_lists(self, files: Sequence[Bytes | ConflictOnRemoteError]) -> list[BlockList | SyncerError]:
+        lists: list[BlockList | SyncerError] = []
+        for file in files:
+            if isinstance(file, SyncerError):
+                lists.append(file)
+                continue
+            try:
+                lists.append(blocks_of(self._nodes, file, self._config.grid))
+            except SyncerError as error:
+                lists.append(error)
+        return lists
+
+    # --- contents
+
+    async def _send_large(self, work: _Work, order: Store, reader: Reader) -> _Content:
+        assert order.content is not None
+        blocks = await reader.block_list(order)
+        older = await trio.to_thread.run_sync(self._older, work, order)
+        ranges = () if older is None else _changed(older[1], blocks)
+        step, size = self._config.grid, order.content.size_bytes
+
+        async def ask(first: int, last: int) -> bytes:
+            indexes = range(first // step, (last - 1) // step + 1)
+            wanted = [index for index in indexes if blocks[index] != ZERO_BLOCK]
+            got = dict(zip(wanted, await reader.blocks(order, blocks, wanted), strict=True)) if wanted else {}
+            data = b"".join(got.get(index, b"").ljust(min(step, size - index * step), b"\0") for index in indexes)
+            return data[first - indexes[0] * step : last - indexes[0] * step]
+
+        zeros = _holes(blocks)
+        before = None if older is None else (older[0], self._nodes, ranges)
+
+        def read(first: int, last: int) -> bytes:
+            return trio.from_thread.run(ask, first, last)
+
+        cuts = await work.packer.cut(size, read, older=before, zeros=zeros)
+        return _Content(blocks=blocks, cuts=cuts, older=older)
+
+    async def _send_small(
+        self, work: _Work, stores: Sequence[tuple[int, Store]], reader: Reader
+    ) -> dict[int, _Content | Exception]:
+        read = await reader.contents([order for _, order in stores])
+        made: dict[int, _Content | Exception] = {}
+        for (at, _), data in zip(stores, read, strict=True):
+            if isinstance(data, Exception):
+                made[at] = data
+                continue
+            ids = block_id(data) if data else b""
+            blocks = BlockList(block_size=self._config.grid, size_bytes=len(data), ids=ids)
+            cuts = await work.packer.cut(len(data), partial(_slice, data))
+            made[at] = _Content(blocks=blocks, cuts=cuts, older=None)
+        return made
+
+    def _older(self, work: _Work, order: Store) -> tuple[Bytes, BlockList] | None:
+        """The version that is replaced, if it is settled where its chunks are."""
+        found = work.draft.lookup(order.path) if order.replaces is not None else None
+        if found is None or found.entry.file is None or found.entry.object in work.contents:
+            return None
+        return found.entry.file, blocks_of(self._nodes, found.entry.file, self._config.grid)
+
+    # --- orders
+
+    def _apply(
+        self, work: _Work, orders: Sequence[Order], files: Mapping[int, _Content | Exception]
+    ) -> list[Stored | Exception]:
+        outcomes: list[Stored | Exception] = []
+        for at, order in enumerate(orders):
+            content = files.get(at)
+            if isinstance(content, Exception):
+                outcomes.append(content)
+                continue
+            try:
+                outcomes.append(self._carried_out(work, order, content))
+            except ONE_NODE as error:
+                outcomes.append(error)
+        return outcomes
+
+    def _carried_out(self, work: _Work, order: Order, content: _Content | None) -> Stored:
+        draft, now_us = work.draft, self._clock_ns() // 1000
+        if isinstance(order, Store):
+            return self._stored(work, order, content, now_us)
+        if isinstance(order, Delete):
+            found = draft.lookup(order.path)
+            if found is not None and not found.entry.implied:
+                draft.remove(_required(found, order.path, order.expect))
+            return Stored()
+        if isinstance(order, SetMeta):
+            found = _required(draft.lookup(order.path), order.path, order.expect)
+            return Stored(tag=draft.note(found, found.entry.meta.overlaid(order.meta), now_us).entry.tag())
+        if isinstance(order, Move):
+            return self._moved(draft, order)
+        raise AssertionError("no order of ours")
+
+    def _stored(self, work: _Work, order: Store, content: _Content | None, now_us: int) -> Stored:
+        draft = work.draft
+        found = draft.lookup(order.path)
+        file = None
+        if isinstance(order.source, ForeignVersion):
+            raise ConflictOnRemoteError(order.path, "a version that was replaced unseen", "none: there are none here")
+        if content is not None:
+            size = content.blocks.size_bytes
+            file = Bytes(size_bytes=size, object_hash=content.blocks.object_hash, blocks=b"", chunks=b"")
+        if order.replaces is not None or (found is not None and found.entry.implied and order.kind is Kind.DIRECTORY):
+            if order.replaces is not None:
+                found = _required(found, order.path, order.replaces)
+            assert found is not None
+            if found.entry.what is not order.kind:
+                raise ConflictOnRemoteError(order.path, order.kind.value, found.entry.what.value)
+            made = draft.fill(found, order.meta, now_us, file=file, target=order.target)
+        else:
+            if found is not None:
+                raise ConflictOnRemoteError(order.path, "nothing", _called(found.entry.tag()))
+            above, name = split(order.path)
+            parent = draft.directory(above, _fresh_id)
+            made = draft.make(_fresh_id(), parent, name, order.meta, now_us, file=file, target=order.target)
+        if content is not None:
+            work.contents[made.entry.object] = content
+        return Stored(tag=made.entry.tag())
+
+    def _moved(self, draft: Draft, order: Move) -> Stored:
+        found = _required(draft.lookup(order.source), order.source, order.expect)
+        above, name = split(order.target)
+        there = draft.lookup(order.target)
+        if there is not None and not (there.entry.implied and found.entry.what is Kind.DIRECTORY):
+            raise ConflictOnRemoteError(order.target, "nothing", _called(there.entry.tag()))
+        left = found.entry.what is Kind.DIRECTORY and draft.has_below(found.entry.object)
+        parent = draft.directory(above, _fresh_id)
+        if there is not None:
+            draft.drop(there)
+        made = draft.move(found, parent, name)
+        if left:  # what is below stays where it is
+            draft.adopt(found.entry.object, draft.directory(order.source, _fresh_id))
+        if there is not None:
+            draft.adopt(there.entry.object, found.entry.object)
+        return Stored(tag=made.entry.tag())
+
+    # --- the end of a commit
+
+    def _finished(self, work: _Work) -> tuple[Root | None, list[tuple[ChunkId, bytes]]]:
+        """The tree to commit, and its nodes that are new."""
+        for found in work.draft.changed():
+            content = work.contents.get(found.entry.object)
+            if content is not None and found.entry.file is not None:
+                older = None if content.older is None else (content.older[0].blocks, content.older[1])
+                blocks = listed_blocks(self._nodes, self._blocks_shape, content.blocks, older)
+                chunks = content.cuts.listed(self._nodes, work.packer)
+                work.draft.located(found, msgspec.structs.replace(found.entry.file, blocks=blocks, chunks=chunks))
+        root = work.draft.finish(self._shape)
+        return root, self._new_nodes(root)
+
+    def _new_nodes(self, root: Root | None) -> list[tuple[ChunkId, bytes]]:
+        written = self._nodes.written
+        stored = _Stored(written)
+        found: list[tuple[ChunkId, bytes]] = []
+        roots = [root]
+        for top in roots:  # grows while it is walked: lists of files come after the tree
+            if top is None or top.node in stored:
+                continue
+            for node, entries in reachable(self._nodes, top, stored):
+                found.append((node, written[node]))
+                if top is not root:
+                    continue
+                for key, value in entries:
+                    file = decode_entry(key, value).file if len(key) > ID_BYTES else None
+                    if file is not None:
+                        roots.extend(each for each in (file.blocks, file.chunks) if isinstance(each, Root))
+        return found
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True):
+    """A content that was sent."""
+
+    blocks: BlockList
+    cuts: Cuts
+    older: tuple[Bytes, BlockList] | None
+
+
+class _Work(msgspec.Struct, kw_only=True):
+    """What is done since the last commit."""
+
+    view: View
+    draft: Draft
+    packer: Packer
+    contents: dict[bytes, _Content] = msgspec.field(default_factory=dict)  # by object
+
+
+class _Stored(set[ChunkId]):
+    """Nodes that need not be packed: all but the new ones, and what was added."""
+
+    def __init__(self, written: Mapping[ChunkId, bytes]) -> None:
+        super().__init__()
+        self._written = written
+
+    def __contains__(self, node: object) -> bool:
+        return node not in self._written or super().__contains__(node)
+
+
+def _fresh_id() -> bytes:
+    return os.urandom(ID_BYTES)
+
+
+def _slice(data: bytes, first: int, last: int) -> bytes:
+    return data[first:last]
+
+
+def _root_of(raw: bytes) -> Root | None:
+    return msgspec.msgpack.decode(raw, type=Root) if raw else None
+
+
+def _path(paths: Mapping[bytes, RelPath], found: Found) -> RelPath:
+    above = paths[found.parent]
+    return RelPath(above + b"/" + found.name if above else found.name)
+
+
+def _called(tag: RemoteTag) -> str:
+    return f"version {tag.version}"
+
+
+def _required(found: Found | None, path: RelPath, expect: RemoteTag) -> Found:
+    if found is None or found.entry.tag() != expect:
+        now = "nothing" if found is None else _called(found.entry.tag())
+        raise ConflictOnRemoteError(path, _called(expect), now)
+    return found
+
+
+def _portions(stores: Sequence[tuple[int, Store]]) -> Iterable[list[tuple[int, Store]]]:
+    part: list[tuple[int, Store]] = []
+    room = _SMALL_BYTES
+    for at, order in stores:
+        if part and (len(part) == _SMALL_AT_ONCE or order.size_bytes > room):
+            yield part
+            part, room = [], _SMALL_BYTES
+        part.append((at, order))
+        room -= order.size_bytes
+    if part:
+        yield part
+
+
+def _changed(old: BlockList, new: BlockList) -> list[tuple[int, int]]:
+    """Ranges of bytes in which two versions may differ."""
+    pairs = zip(old, new, strict=False)
+    return _ranges((at for at, (one, other) in enumerate(pairs) if one != other), new.block_size)
+
+
+def _holes(blocks: BlockList) -> list[tuple[int, int]]:
+    return _ranges((at for at, block in enumerate(blocks) if block == ZERO_BLOCK), blocks.block_size)
+
+
+def _ranges(indexes: Iterable[int], step: int) -> list[tuple[int, int]]:
+    """Blocks as ranges of bytes, ascending."""
+    ranges: list[tuple[int, int]] = []
+    first = behind = -1
+    for index in indexes:
+        if index != behind:
+            if first >= 0:
+                ranges.append((first * step, behind * step))
+            first = index
+        behind = index + 1
+    if first >= 0:
+        ranges.append((first * step, behind * step))
+    return ranges

@@ -1,0 +1,75 @@
+"""What a device remembers of a look at a repository, and which of two moments, or versions, is the later one. Pure.
+
+Source: docs/design/repository.md.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import msgspec
+
+from syncer.core.model import Position, RemoteTag
+from syncer.remote.repository.format.history import CommitId, DeviceId, Vector
+from syncer.remote.repository.merge import View, age
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """A view, as a position.
+
+    Attributes:
+        repository: Its id, in hex.
+        heads: The commits that the view was made of, in hex.
+        vector: What was seen: numbers by device, in hex.
+    """
+
+    repository: str
+    heads: tuple[str, ...]
+    vector: dict[str, int]
+
+    @classmethod
+    def of(cls, repository: bytes, view: View) -> Self:
+        """Remember a view."""
+        return cls(
+            repository=repository.hex(),
+            heads=tuple(head.hex() for head in view.heads),
+            vector={device.hex(): number for device, number in sorted(view.vector.numbers.items())},
+        )
+
+    @classmethod
+    def at(cls, position: Position) -> Self:
+        """Reverse of `position`."""
+        return msgspec.json.decode(position.raw, type=cls)
+
+    @property
+    def position(self) -> Position:
+        """As others keep it."""
+        return Position(raw=msgspec.json.encode(self))
+
+    @property
+    def seen(self) -> Vector:
+        """What was seen."""
+        return Vector({DeviceId(bytes.fromhex(device)): number for device, number in self.vector.items()})
+
+    @property
+    def commits(self) -> tuple[CommitId, ...]:
+        """The heads."""
+        return tuple(CommitId(bytes.fromhex(head)) for head in self.heads)
+
+
+class Views:
+    """`Ages` of repositories: of versions their numbers tell, of moments what was seen."""
+
+    def is_later(self, one: RemoteTag | Position, than: RemoteTag | Position) -> bool:
+        """See Ages. A moment that has seen what another one has not is later; each of two may be, if one was undone."""
+        if isinstance(one, Position) and isinstance(than, Position):
+            return not Moment.at(than).seen.covers_all(Moment.at(one).seen)
+        return _number(one) > _number(than)
+
+    def name(self, one: RemoteTag | Position) -> str:
+        """See Ages."""
+        return f"version {_number(one)}"
+
+
+def _number(one: RemoteTag | Position) -> int:
+    return one.version if isinstance(one, RemoteTag) else age(Moment.at(one).seen)

@@ -1,0 +1,312 @@
+"""The objects of a repository on a store: what is read is opened and verified, what is written is sealed.
+
+Indexes, commits and nodes of trees that were read once stay in memory, nodes at most so many bytes of them. Heads are
+read again when the store tells another time or size of them.
+
+Source: docs/design/repository.md.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import trio
+
+from syncer.errors import DamagedObjectError, NotFoundError
+from syncer.remote.parallel import for_each
+from syncer.remote.repository.format import indexes
+from syncer.remote.repository.format.codec import Codec
+from syncer.remote.repository.format.history import (
+    Commit,
+    CommitId,
+    DeviceId,
+    Head,
+    commit_name,
+    decode_commit,
+    decode_head,
+    device_of,
+    encode_commit,
+    encode_head,
+)
+from syncer.remote.repository.format.indexes import Found, Index
+from syncer.remote.repository.format.keys import SALT_BYTES, ChunkId, Content, Keys
+from syncer.remote.repository.format.packs import MAX_BYTES as MAX_PACK_BYTES
+from syncer.remote.repository.format.packs import Fetch, Pack, PackReader, PackRef, plan
+from syncer.remote.repository.format.sealed import Kind, object_name
+from syncer.remote.stores.port import Blob, BlobStore
+
+_AT_ONCE: Final = 8  # requests
+_SMALL_BYTES: Final = 64 << 10  # of a head or a commit
+_NODE_BYTES: Final = 64 << 20  # of nodes that stay in memory
+
+
+def fresh_salt() -> bytes:
+    """16 random bytes, for one object."""
+    return os.urandom(SALT_BYTES)
+
+
+class Codecs(threading.local):
+    """A codec for each thread."""
+
+    def __init__(self) -> None:
+        self.codec = Codec()
+
+
+class Objects:
+    """One repository. Safe for many tasks."""
+
+    def __init__(self, store: BlobStore, keys: Keys) -> None:
+        """Objects on a store, with the repository's keys."""
+        self.store = store
+        self.keys = keys
+        self._codecs = Codecs()
+        self._heads: dict[str, tuple[Blob, Head]] = {}
+        self._commits: dict[CommitId, Commit] = {}
+        self._indexes: dict[bytes, Index] = {}
+        self._sizes: dict[bytes, int] = {}
+        self._live: list[Index] = []
+        self._nodes: OrderedDict[ChunkId, bytes] = OrderedDict()
+        self._node_bytes = 0
+        self._readers: dict[tuple[Content, PackRef], PackReader] = {}
+        self._looking = trio.Lock()
+
+    @property
+    def codec(self) -> Codec:
+        """This thread's: ask for it in the thread that uses it."""
+        return self._codecs.codec
+
+    # --- heads and commits
+
+    async def heads(self) -> dict[DeviceId, Head]:
+        """The heads of all devices. One listing, and a request for each that is another than it was.
+
+        Raises:
+            DamagedObjectError: One is not what it was.
+        """
+        found: dict[str, tuple[Blob, Head]] = {}
+        asks: list[tuple[Blob, DeviceId]] = []
+        for blob in await self.store.listing(Kind.HEAD.folder):
+            known = self._heads.get(blob.name)
+            if known is not None and known[0] == blob:
+                found[blob.name] = known
+            elif (device := device_of(blob.name)) is not None:
+                asks.append((blob, device))
+
+        async def ask(job: tuple[Blob, DeviceId]) -> None:
+            blob, device = job
+            raw = await self.store.get(blob.name, most_bytes=_SMALL_BYTES)
+            found[blob.name] = (blob, decode_head(self.keys, device, raw, self.codec))
+
+        await for_each(iter(asks), ask, _AT_ONCE)
+        self._heads = found
+        return {head.device: head for _, head in found.values()}
+
+    async def commits(self, wanted: Collection[CommitId]) -> dict[CommitId, Commit]:
+        """Some commits.
+
+        Raises:
+            NotFoundError: One is gone.
+            DamagedObjectError: One is not what it was.
+        """
+        asks = [commit for commit in dict.fromkeys(wanted) if commit not in self._commits]
+
+        async def ask(commit: CommitId) -> None:
+            raw = await self.store.get(commit_name(commit))
+            self._commits[commit] = decode_commit(self.keys, commit, raw, self.codec)
+
+        await for_each(iter(asks), ask, _AT_ONCE)
+        return {commit: self._commits[commit] for commit in wanted}
+
+    async def put_commit(self, commit: Commit) -> CommitId:
+        """Write a commit; nobody finds it before a head names it, or another commit."""
+        name, raw = encode_commit(self.keys, fresh_salt(), commit, self.codec)
+        await self.store.put(commit_name(name), raw, absent=True)
+        self._commits[name] = commit
+        return name
+
+    async def put_head(self, head: Head) -> None:
+        """Replace a device's head, which only that device does."""
+        name, raw = encode_head(self.keys, fresh_salt(), head, self.codec)
+        await self.store.put(name, raw)
+
+    # --- indexes
+
+    async def look(self) -> None:
+        """Read the indexes that are new. One listing."""
+        async with self._looking:
+            there = {
+                digest: blob
+                for blob in await self.store.listing(Kind.INDEX.folder)
+                if (digest := indexes.index_of(blob.name)) is not None
+            }
+            self._indexes = {digest: index for digest, index in self._indexes.items() if digest in there}
+            self._sizes = {digest: blob.size_bytes for digest, blob in there.items()}
+
+            async def ask(digest: bytes) -> None:
+                try:
+                    raw = await self.store.get(there[digest].name)
+                except NotFoundError:
+                    return  # replaced meanwhile: what it said is said by another one
+                decoded = await trio.to_thread.run_sync(self._decoded, digest, raw)
+                self._indexes[digest] = decoded
+
+            await for_each(iter(there.keys() - self._indexes.keys()), ask, _AT_ONCE)
+            self._refresh()
+
+    def find(self, content: Content, chunk: ChunkId) -> Found | None:
+        """Where a chunk is, as far as the indexes that were read tell."""
+        for index in self._live:
+            found = (index.trees if content is Content.TREES else index.files).find(chunk)
+            if found is not None:
+                return found
+        return None
+
+    async def put_index(self, trees: Sequence[Pack], files: Sequence[Pack]) -> None:
+        """Write an index of new packs; small ones that are there already are written again with it."""
+        async with self._looking:
+            there = {digest: size for digest, size in self._sizes.items() if digest in self._live_digests()}
+            rows = sum(len(pack.entries) for pack in (*trees, *files))
+            merged = indexes.to_merge(48 * rows, there)
+            parts = [self._indexes[digest] for digest in merged]
+            index = Index(
+                indexes.merged([indexes.section(trees), *(part.trees for part in parts)], replaces=merged),
+                indexes.merged([indexes.section(files), *(part.files for part in parts)]),
+            )
+            digest, raw = await trio.to_thread.run_sync(self._encoded, index)
+            await self.store.put(object_name(Kind.INDEX, digest), raw, absent=True)
+            self._indexes[digest], self._sizes[digest] = index, len(raw)
+            self._refresh()
+
+    def _decoded(self, digest: bytes, raw: bytes) -> Index:
+        return indexes.decode(self.keys, digest, raw, self.codec)
+
+    def _encoded(self, index: Index) -> tuple[bytes, bytes]:
+        return indexes.encode(self.keys, fresh_salt(), index, self.codec)
+
+    def _live_digests(self) -> set[bytes]:
+        return indexes.live({digest: index.trees.replaces for digest, index in self._indexes.items()})
+
+    def _refresh(self) -> None:
+        live = self._live_digests()
+        self._live = [index for digest, index in sorted(self._indexes.items()) if digest in live]
+
+    # --- packs
+
+    async def put_pack(self, pack: Pack, raw: bytes) -> None:
+        """Write a pack; nobody finds it before an index names it, or an entry of a tree."""
+        await self.store.put(pack.ref.name, raw, absent=True)
+
+    async def read(
+        self, content: Content, wanted: Iterable[Found], *, gap_bytes: int | None = None
+    ) -> dict[ChunkId, bytes]:
+        """Some chunks, verified. In memory all at once: ask for as much as that may be.
+
+        Args:
+            content: What is in them.
+            wanted: Where each is.
+            gap_bytes: See `packs.plan`; None: its own.
+
+        Raises:
+            NotFoundError: A pack is gone.
+            DamagedObjectError: A chunk is not what it was.
+        """
+        by_pack: dict[PackRef, list[Found]] = {}
+        for found in wanted:
+            by_pack.setdefault(found.pack, []).append(found)
+        read: dict[ChunkId, bytes] = {}
+        fetches = [
+            (pack, fetch)
+            for pack, inside in by_pack.items()
+            for fetch in (
+                plan(each.entry for each in inside)
+                if gap_bytes is None
+                else plan((each.entry for each in inside), gap_bytes=gap_bytes)
+            )
+        ]
+
+        async def ask(job: tuple[PackRef, Fetch]) -> None:
+            pack, fetch = job
+            raw = await self.store.get(pack.name, (fetch.start, fetch.end - fetch.start), most_bytes=MAX_PACK_BYTES)
+            reader = self._reader(content, pack)
+            read.update(await trio.to_thread.run_sync(self._opened, reader, fetch, raw))
+
+        await for_each(iter(fetches), ask, _AT_ONCE)
+        return read
+
+    def _opened(self, reader: PackReader, fetch: Fetch, raw: bytes) -> dict[ChunkId, bytes]:
+        view = memoryview(raw)
+        return {
+            entry.id: reader.open(entry, view[entry.offset - fetch.start : entry.end - fetch.start], self.codec)
+            for entry in fetch.entries
+        }
+
+    def _reader(self, content: Content, pack: PackRef) -> PackReader:
+        reader = self._readers.get((content, pack))
+        if reader is None:
+            if len(self._readers) > 1 << 12:
+                self._readers.clear()
+            reader = self._readers[content, pack] = PackReader(self.keys, content, pack)
+        return reader
+
+    # --- nodes of trees
+
+    async def nodes(self, ids: Sequence[ChunkId]) -> list[bytes]:
+        """Nodes of trees, from memory or from their packs.
+
+        Raises:
+            DamagedObjectError: One is nowhere, or is not what it was.
+        """
+        found: dict[ChunkId, bytes] = {}
+        for node in ids:
+            if node in self._nodes:
+                self._nodes.move_to_end(node)
+                found[node] = self._nodes[node]
+        missing = [node for node in dict.fromkeys(ids) if node not in found]
+        if missing:
+            places = [self.find(Content.TREES, node) for node in missing]
+            if None in places:
+                await self.look()
+                places = [self.find(Content.TREES, node) for node in missing]
+            lost = [node for node, place in zip(missing, places, strict=True) if place is None]
+            if lost:
+                raise DamagedObjectError(f"tree node {lost[0].hex()[:16]}", "is missing: no index names it")
+            read = await self.read(Content.TREES, [place for place in places if place is not None])
+            found.update(read)
+            for node, data in read.items():
+                self.keep_node(node, data)
+        return [found[node] for node in ids]
+
+    def keep_node(self, node: ChunkId, data: bytes) -> None:
+        """Have a node at hand."""
+        if node not in self._nodes:
+            self._nodes[node] = data
+            self._node_bytes += len(data)
+        while self._node_bytes > _NODE_BYTES:
+            _, old = self._nodes.popitem(last=False)
+            self._node_bytes -= len(old)
+
+
+class ThreadNodes:
+    """`Nodes` for pure code that runs in a thread: what is written is kept here until it is packed."""
+
+    def __init__(self, objects: Objects) -> None:
+        """Nodes of a repository."""
+        self._objects = objects
+        self.written: dict[ChunkId, bytes] = {}
+
+    def read(self, ids: Sequence[ChunkId]) -> list[bytes]:
+        """See Nodes. In a thread that trio started."""
+        rest = [node for node in ids if node not in self.written]
+        read = dict(zip(rest, trio.from_thread.run(self._objects.nodes, rest), strict=True)) if rest else {}
+        return [self.written[node] if node in self.written else read[node] for node in ids]
+
+    def write(self, node: bytes) -> ChunkId:
+        """See Nodes."""
+        name = self._objects.keys.chunk_id(Content.TREES, node)
+        if self._objects.find(Content.TREES, name) is None:
+            self.written[name] = node
+        return name

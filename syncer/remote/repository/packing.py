@@ -1,0 +1,205 @@
+"""Contents on their way into packs: cut, named, left out if the repository has them, and sent when a pack is full.
+
+Where a chunk is can be told once its pack is finished, so chunk lists are made at the end (`Cuts.listed`).
+
+Source: docs/design/repository.md.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+import trio
+
+from syncer.remote.repository.format.chunks import Chunk, Chunker, Old, Read, cut_window, windows_to_cut
+from syncer.remote.repository.format.codec import Codec
+from syncer.remote.repository.format.entries import Bytes, Listed
+from syncer.remote.repository.format.indexes import Found
+from syncer.remote.repository.format.keys import ChunkId, Content
+from syncer.remote.repository.format.lists import ChunkList, Located, chunks_of, chunks_shape
+from syncer.remote.repository.format.packs import Pack, PackBuilder
+from syncer.remote.repository.format.prolly import Nodes
+from syncer.remote.repository.objects import Objects, fresh_salt
+
+
+class Cut(msgspec.Struct, frozen=True, gc=False):
+    """A chunk of a new content.
+
+    Attributes:
+        start: Where it begins.
+        length: How long it is.
+        id: Which.
+        found: Where it is, if it was there already.
+    """
+
+    start: int
+    length: int
+    id: ChunkId
+    found: Found | None
+
+
+class Cuts:
+    """The chunks of a new content, by window; what did not change is as in the older version's list."""
+
+    def __init__(self, older: Bytes | None, size: int) -> None:
+        """Of a content of this length, which replaces another one."""
+        self._older = older
+        self._size = size
+        self._windows: dict[int, list[Cut]] = {}
+
+    def put(self, window: int, cuts: list[Cut]) -> None:
+        """What a window has now."""
+        self._windows[window] = cuts
+
+    def listed(self, nodes: Nodes, packer: Packer) -> Listed:
+        """Write the list, after `Packer.finish`. For a thread."""
+        chunks = ChunkList(nodes, chunks_shape(packer.objects.keys.split), self._older)
+        for window, cuts in self._windows.items():
+            chunks.window(window, packer.chunker.window_bytes, [packer.located(cut) for cut in cuts])
+        return chunks.finish(self._size)
+
+
+class Packer:
+    """Fills packs for one commit. Safe for many threads; packs are sent as they are full.
+
+    Attributes:
+        objects: Where they go.
+        chunker: Where contents are cut.
+        sent_chunks: Chunks that were new, so far.
+    """
+
+    def __init__(self, objects: Objects, chunker: Chunker) -> None:
+        """Begin with no pack."""
+        self.objects: Final = objects
+        self.chunker: Final = chunker
+        self.sent_chunks = 0
+        self._lock = threading.Lock()
+        self._codec = Codec()  # under the lock: a builder goes from thread to thread
+        self._builder: PackBuilder | None = None
+        self._new: dict[ChunkId, Found | None] = {}
+        self._packs: list[Pack] = []
+        self._full: list[tuple[Pack, bytes]] = []
+
+    @property
+    def packs(self) -> Sequence[Pack]:
+        """Those that were sent."""
+        return self._packs
+
+    async def cut(
+        self,
+        size: int,
+        read: Read,
+        *,
+        older: tuple[Bytes, Nodes, Sequence[tuple[int, int]]] | None = None,
+        zeros: Sequence[tuple[int, int]] = (),
+    ) -> Cuts:
+        """Cut a content, and send what is new of it.
+
+        Args:
+            size: Bytes of it.
+            read: Its bytes; called in a thread.
+            older: The version that it replaces, where its lists are, and which ranges may differ from it, ascending.
+            zeros: Ranges that are known to be zeros, ascending.
+        """
+        file, nodes, changed = older if older is not None else (None, None, ())
+        cuts = Cuts(file, size)
+        for window in windows_to_cut(self.chunker, size, file.size_bytes if file is not None else 0, changed):
+            made = await trio.to_thread.run_sync(self._window, window, size, read, zeros, file, nodes, changed)
+            cuts.put(window, made)
+            await self.flush()
+        return cuts
+
+    async def flush(self) -> None:
+        """Send packs that are full."""
+        while self._full:
+            pack, raw = self._full.pop()
+            await self.objects.put_pack(pack, raw)
+            self._packs.append(pack)
+
+    async def finish(self) -> None:
+        """Send the rest: afterwards each chunk has a place."""
+        await trio.to_thread.run_sync(self._close)
+        await self.flush()
+
+    def located(self, cut: Cut) -> Located:
+        """Where a chunk is, after `finish`."""
+        found = cut.found or self._new[cut.id]
+        assert found is not None, "its pack is not finished"
+        entry = found.entry
+        return Located(cut.start, cut.length, cut.id, found.pack, entry.offset, entry.length)
+
+    def _window(
+        self,
+        window: int,
+        size: int,
+        read: Read,
+        zeros: Sequence[tuple[int, int]],
+        file: Bytes | None,
+        nodes: Nodes | None,
+        changed: Sequence[tuple[int, int]],
+    ) -> list[Cut]:
+        end = window + self.chunker.window_bytes
+        olds: dict[int, Located] = {}
+        old: Old | None = None
+        if file is not None and nodes is not None:
+            olds = {each.start: each for each in chunks_of(nodes, file, window, end)}
+            ranges = [(each.start, each.length) for each in olds.values()]
+            old = Old(size_bytes=file.size_bytes, chunks=ranges, changed=_within(changed, window, end))
+        chunks = cut_window(self.chunker, window, size, read, zeros=_within(zeros, window, end), old=old)
+        return [self._cut(chunk, olds) for chunk in chunks]
+
+    def _cut(self, chunk: Chunk, olds: dict[int, Located]) -> Cut:
+        if chunk.data is None:
+            same = olds[chunk.offset]
+            return Cut(chunk.offset, chunk.length, same.id, Found(same.pack, same.entry))
+        name = self.objects.keys.chunk_id(Content.FILES, chunk.data)
+        return Cut(chunk.offset, chunk.length, name, self._put(name, chunk.data))
+
+    def _put(self, name: ChunkId, data: memoryview) -> Found | None:
+        with self._lock:
+            if name in self._new:
+                return self._new[name]
+            found = self.objects.find(Content.FILES, name)
+            if found is None:
+                if self._builder is None:
+                    self._builder = PackBuilder(self.objects.keys, Content.FILES, fresh_salt(), self._codec)
+                self._builder.add(name, data)
+                self._new[name] = None
+                self.sent_chunks += 1
+                if self._builder.is_full:
+                    self._end_pack(self._builder)
+            return found
+
+    def _close(self) -> None:
+        with self._lock:
+            if self._builder is not None:
+                self._end_pack(self._builder)
+
+    def _end_pack(self, builder: PackBuilder) -> None:
+        pack, raw = builder.finish()
+        self._full.append((pack, raw))
+        self._new.update((entry.id, Found(pack.ref, entry)) for entry in pack.entries)
+        self._builder = None
+
+
+def packed(objects: Objects, nodes: Iterable[tuple[ChunkId, bytes]]) -> Iterator[tuple[Pack, bytes]]:
+    """Packs of nodes of trees. For a thread."""
+    builder, codec = None, Codec()
+    for name, data in nodes:
+        builder = builder or PackBuilder(objects.keys, Content.TREES, fresh_salt(), codec)
+        builder.add(name, data)
+        if builder.is_full:
+            yield builder.finish()
+            builder = None
+    if builder is not None:
+        yield builder.finish()
+
+
+def _within(ranges: Sequence[tuple[int, int]], start: int, end: int) -> Sequence[tuple[int, int]]:
+    """Those of some ranges, ascending and apart, that reach into another one."""
+    first = bisect_right(ranges, start, key=lambda each: each[1])
+    return ranges[first : bisect_left(ranges, end, key=lambda each: each[0])]

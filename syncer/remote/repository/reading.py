@@ -1,0 +1,94 @@
+"""What a client of a repository reads for its source: blocks of files, from chunks of packs.
+
+Source: docs/design/repository.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import groupby
+
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.hashing import canonical
+from blockfs.blocks.ids import ZERO_BLOCK
+from syncer.core.model import RelPath, RemoteTag
+from syncer.errors import ConflictOnRemoteError, SyncerError
+from syncer.remote.repository.format.entries import Bytes
+from syncer.remote.repository.format.indexes import Found
+from syncer.remote.repository.format.keys import ChunkId, Content
+from syncer.remote.repository.format.lists import Located, chunks_of
+from syncer.remote.repository.objects import Objects, ThreadNodes
+from syncer.remote.source import Deliver
+
+Files = Callable[[Sequence[tuple[RelPath, RemoteTag]]], Awaitable[list[Bytes | ConflictOnRemoteError]]]
+"""Finds what versions of files hold; an error for what is no longer there."""
+
+
+class ChunkReads:
+    """`Reads` of a repository."""
+
+    def __init__(self, objects: Objects, files: Files) -> None:
+        """Read what `files` finds."""
+        self._objects = objects
+        self._files = files
+
+    async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
+        """See Reads. Chunks that lie together in packs come together."""
+        files = await self._files(versions)
+        located = await trio.to_thread.run_sync(self._located, files)
+        chunks = await self._objects.read(Content.FILES, _founds(chunk for each in located for chunk in each))
+        return [
+            None if isinstance(file, SyncerError) else _assembled(0, file.size_bytes, inside, chunks)
+            for file, inside in zip(files, located, strict=True)
+        ]
+
+    async def read_blocks(
+        self,
+        path: RelPath,
+        tag: RemoteTag,
+        blocks: BlockList,
+        indexes: Sequence[int],
+        deliver: Deliver,
+        *,
+        verify: bool = True,  # noqa: ARG002 - chunks are verified, and who asks compares blocks in any case
+    ) -> None:
+        """See Reads."""
+        (file,) = await self._files([(path, tag)])
+        if isinstance(file, SyncerError):
+            raise file
+        wanted = sorted(index for index in indexes if blocks[index] != ZERO_BLOCK)
+        for index in set(indexes).difference(wanted):
+            await deliver(index, ZERO_BLOCK, b"")
+        for _, run in groupby(enumerate(wanted), key=lambda each: each[1] - each[0]):
+            inside = [index for _, index in run]
+            start = inside[0] * blocks.block_size
+            end = min((inside[-1] + 1) * blocks.block_size, file.size_bytes)
+            located = await trio.to_thread.run_sync(self._in_range, file, start, end)
+            chunks = await self._objects.read(Content.FILES, _founds(located))
+            data = memoryview(_assembled(start, end, located, chunks))
+            for index in inside:
+                at = index * blocks.block_size - start
+                await deliver(index, blocks[index], canonical(bytes(data[at : at + blocks.block_size])))
+
+    def _located(self, files: Sequence[Bytes | ConflictOnRemoteError]) -> list[list[Located]]:
+        nodes = ThreadNodes(self._objects)
+        return [[] if isinstance(file, SyncerError) else list(chunks_of(nodes, file)) for file in files]
+
+    def _in_range(self, file: Bytes, start: int, end: int) -> list[Located]:
+        return list(chunks_of(ThreadNodes(self._objects), file, start, end))
+
+
+def _founds(located: Iterable[Located]) -> list[Found]:
+    return [Found(each.pack, each.entry) for each in located]
+
+
+def _assembled(start: int, end: int, located: Sequence[Located], chunks: Mapping[ChunkId, bytes]) -> bytes:
+    """The bytes of a range, zeros where no chunk is."""
+    data = bytearray(end - start)
+    for each in located:
+        chunk = chunks[each.id]
+        first, last = max(each.start, start), min(each.end, end)
+        data[first - start : last - start] = chunk[first - each.start : last - each.start]
+    return bytes(data)

@@ -1,0 +1,332 @@
+"""Devices on one repository in memory: what one commits, others have; before that they see nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from random import Random
+
+import pytest
+import trio
+
+from blockfs.blocks.blocklist import BlockList
+from syncer.blocks.board import Blocks
+from syncer.blocks.wanting import fetch_files
+from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, meta_of
+from syncer.engine.fetch import serving
+from syncer.errors import ConflictOnRemoteError, DamagedObjectError, SyncerError
+from syncer.ports.blocks import VersionRef
+from syncer.ports.orders import Delete, Move, Order, SetMeta, Stored, write_one
+from syncer.remote.repository.client import RepositoryClient, Writer
+from syncer.remote.repository.format.config import Config
+from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.objects import Objects
+from syncer.remote.stores.memory import MemoryStore
+from tests import effort
+from tests.contract.writing import Shelf, made_of, store_order, write_list
+from tests.unit.syncer.remote.repository.nodes import KEYS
+
+GRID = 4096
+CONFIG = Config(grid=GRID, chunks=(1024, 4096, 16384), made_s=0)
+META = meta_of(0o640, mtime_ns=7, xattrs=((b"colour", b"red"),))
+
+
+class Share:
+    """A repository in memory."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, tuple[bytes, int]] = {}
+
+    def client(self, number: int) -> RepositoryClient:
+        """Another device."""
+        writer = Writer(device=DeviceId(bytes([number]) * 16), name=f"host{number}", tool="test")
+        return RepositoryClient(Objects(MemoryStore(self.objects), KEYS), CONFIG, writer)
+
+
+def path(text: str) -> RelPath:
+    return RelPath(text.encode())
+
+
+def run(scenario: Callable[[Share], Awaitable[None]]) -> None:
+    async def main() -> None:
+        with trio.fail_after(250):
+            await scenario(Share())
+
+    trio.run(main)
+
+
+async def listed(client: RepositoryClient) -> dict[RelPath, RemoteStat]:
+    return {stat.path: stat for stat in (await client.list_objects()).objects}
+
+
+async def put(client: RepositoryClient, where: str, data: bytes, replaces: RemoteStat | None = None) -> None:
+    tag = None if replaces is None else replaces.tag
+    made_of(await write_one(client, store_order(path(where), Kind.FILE, data, META, tag, GRID), Shelf([data], GRID)))
+
+
+async def fetched(client: RepositoryClient, stat: RemoteStat) -> bytes:
+    """A version's bytes, by the client's source, as the engine gets them."""
+    assert stat.content is not None
+    version = VersionRef(path=stat.path, tag=stat.tag, content=stat.content)
+    (blocks,) = await client.block_lists([(version, None)])
+    assert isinstance(blocks, BlockList)
+    data = bytearray(blocks.size_bytes)
+
+    async def receive(got: object) -> None:
+        for block, found in got:  # type: ignore[attr-defined]
+            for at in (at for at, each in enumerate(blocks) if each == block):
+                data[at * GRID : at * GRID + len(found)] = found
+
+    board = Blocks([client.source])
+    async with serving(board):
+        lacking = [at for at, block in enumerate(blocks) if block in blocks.unique_ids()]
+        for error in (await fetch_files(board, [(version, blocks)], {0: lacking}, receive)).values():
+            raise error
+    return bytes(data)
+
+
+def random_bytes(seed: int, size: int) -> bytes:
+    return Random(seed).randbytes(size)
+
+
+def test_what_is_committed_is_seen_by_others_all_of_it_and_nothing_before() -> None:
+    async def scenario(share: Share) -> None:
+        one, other = share.client(1), share.client(2)
+        large = random_bytes(1, 9 << 20)
+        sparse = random_bytes(2, 100_000) + bytes(6 << 20) + random_bytes(3, 70_000)
+        files = {"large": large, "sparse": sparse, "empty": b"", "small": b"small", "dir/below": b"x" * 5000}
+        for name, data in files.items():
+            await put(one, name, data)
+        await write_one(one, store_order(path("link"), Kind.SYMLINK, b"to", meta_of(None)))
+        await write_one(one, store_order(path("dir"), Kind.DIRECTORY, b"", meta_of(0o750)))
+        assert await listed(other) == {}
+        await one.commit()
+        found = await listed(other)
+        assert {each.decode() for each in found} == {*files, "link", "dir"}
+        for name, data in files.items():
+            assert found[path(name)].meta == META
+            assert await fetched(other, found[path(name)]) == data
+        assert found[path("link")].target == b"to"
+        assert found[path("dir")].meta == meta_of(0o750)
+        assert await listed(one) == found
+        writes = len(share.objects)
+        await one.commit()
+        assert len(share.objects) == writes
+
+    run(scenario)
+
+
+def test_orders_hold_for_the_version_that_they_name() -> None:
+    async def scenario(share: Share) -> None:
+        one = share.client(1)
+        for name in ("a", "b", "c", "d"):
+            await put(one, name, name.encode())
+        await one.commit()
+        first = await listed(one)
+        await put(one, "a", b"newer", first[path("a")])
+        orders: list[Order] = [
+            Delete(path=path("a"), expect=first[path("a")].tag),
+            Delete(path=path("b"), expect=first[path("b")].tag),
+            Delete(path=path("gone"), expect=first[path("b")].tag),
+            Move(source=path("c"), target=path("dir/c"), expect=first[path("c")].tag),
+            SetMeta(path=path("d"), meta=Meta(mode=0o600), expect=first[path("d")].tag),
+            store_order(path("d"), Kind.FILE, b"d", META),
+            Move(source=path("d"), target=path("a"), expect=first[path("d")].tag),
+        ]
+        told = await write_list(one, orders, Shelf([b"d"], GRID))
+        assert [isinstance(each, Stored) for each in told] == [False, True, True, True, True, False, False]
+        assert all(isinstance(each, ConflictOnRemoteError) for each in (told[0], told[5], told[6]))
+        await one.commit()
+        found = await listed(share.client(2))
+        assert set(found) == {b"a", b"dir/c", b"d"}
+        assert found[path("d")].meta == Meta(mode=0o600, special=0, mtime_ns=7, xattrs=META.xattrs)
+        assert await fetched(one, found[path("a")]) == b"newer"
+
+    run(scenario)
+
+
+def test_a_directory_moves_object_by_object_its_marker_last() -> None:
+    async def scenario(share: Share) -> None:
+        one, other = share.client(1), share.client(2)
+        await write_one(one, store_order(path("old"), Kind.DIRECTORY, b"", meta_of(0o700)))
+        for name in ("old/x", "old/y"):
+            await put(one, name, name.encode())
+        await one.commit()
+        before = (await other.list_objects()).position
+        found = await listed(one)
+        for name in ("x", "y"):
+            tag = found[path(f"old/{name}")].tag
+            await write_one(one, Move(source=path(f"old/{name}"), target=path(f"new/{name}"), expect=tag))
+        await write_one(one, Move(source=path("old"), target=path("new"), expect=found[path("old")].tag))
+        await one.commit()
+        after = await listed(other)
+        assert set(after) == {b"new", b"new/x", b"new/y"}
+        assert {each.tag.uuid for each in after.values()} == {each.tag.uuid for each in found.values()}
+        assert after[path("new")].meta == meta_of(0o700)
+        changes = await other.changes(before)
+        assert changes is not None
+        assert {stat.path for stat in changes.objects} == set(after)
+        assert set(changes.deleted) == {b"old", b"old/x", b"old/y"}
+
+    run(scenario)
+
+
+def test_of_two_that_commit_at_the_same_time_both_are_kept() -> None:
+    async def scenario(share: Share) -> None:
+        one, other = share.client(1), share.client(2)
+        await put(one, "file", b"first")
+        await one.commit()
+        seen = (await listed(other))[path("file")]
+        await put(one, "file", b"one's", seen)
+        await put(other, "file", b"the other's", seen)
+        await put(other, "new", b"new")
+        await other.commit()
+        await one.commit()
+        found = await listed(one)
+        assert found == await listed(other) == await listed(share.client(3))
+        assert {await fetched(one, stat) for stat in found.values()} == {b"one's", b"the other's", b"new"}
+        assert len(found) == 3
+
+    run(scenario)
+
+
+def test_what_a_later_version_shares_with_an_earlier_one_is_not_sent_again() -> None:
+    async def scenario(share: Share) -> None:
+        one, other = share.client(1), share.client(2)
+        data = bytearray(random_bytes(1, 16 << 20))
+        await put(one, "file", bytes(data))
+        await one.commit()
+        before = sum(len(raw) for raw, _ in share.objects.values())
+        stat = (await listed(one))[path("file")]
+        data[5_000_000:5_000_010] = b"0123456789"
+        await put(one, "file", bytes(data), stat)
+        await one.commit()
+        assert sum(len(raw) for raw, _ in share.objects.values()) - before < 100_000
+        assert await fetched(other, (await listed(other))[path("file")]) == data
+        await put(one, "copy", bytes(data))
+        again = sum(len(raw) for raw, _ in share.objects.values())
+        await one.commit()
+        assert sum(len(raw) for raw, _ in share.objects.values()) - again < 10_000 + again - before
+
+    run(scenario)
+
+
+def test_a_device_that_begins_anew_goes_on_where_it_was() -> None:
+    async def scenario(share: Share) -> None:
+        for number in range(3):
+            one = share.client(1)
+            await put(one, f"file{number}", b"%d" % number)
+            await one.commit()
+        assert set(await listed(share.client(1))) == {b"file0", b"file1", b"file2"}
+        position = (await one.list_objects()).position
+        changes = await share.client(1).changes(position)
+        assert changes is not None
+        assert not changes.objects
+        assert not changes.deleted
+
+    run(scenario)
+
+
+def test_a_store_that_went_back_is_noticed() -> None:
+    async def scenario(share: Share) -> None:
+        one = share.client(1)
+        await put(one, "file", b"1")
+        await one.commit()
+        backup = dict(share.objects)
+        await put(one, "file2", b"2")
+        await one.commit()
+        other = share.client(2)
+        seen = (await other.list_objects()).position
+        share.objects.clear()
+        share.objects.update(backup)
+        fresh = share.client(2)
+        now = (await fresh.list_objects()).position
+        assert fresh.ages.is_later(seen, now)
+        assert not fresh.ages.is_later(now, seen)
+        assert await fresh.changes(seen) is None
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("kind", ["packs/", "indexes/", "commits/", "heads/"])
+def test_an_object_that_was_damaged_is_named(kind: str) -> None:
+    async def scenario(share: Share) -> None:
+        one = share.client(1)
+        await put(one, "file", random_bytes(1, 100_000))
+        await one.commit()
+        for name, (raw, when) in list(share.objects.items()):
+            if name.startswith(kind):
+                share.objects[name] = (raw[:90] + bytes([raw[90] ^ 1]) + raw[91:], when)
+        other = share.client(2)
+        with pytest.raises(DamagedObjectError, match=kind):
+            await fetched(other, (await listed(other))[path("file")])
+
+    run(scenario)
+
+
+def test_nothing_on_the_store_says_what_is_in_the_files_or_what_they_are_called() -> None:
+    async def scenario(share: Share) -> None:
+        one = share.client(1)
+        data = b"plain text that is not to be seen " * 1000
+        await put(one, "a name that is not to be seen", data)
+        await one.commit()
+        for raw, _ in share.objects.values():
+            assert b"not to be seen" not in raw
+        for name in share.objects:
+            assert "seen" not in name
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(effort.count("repository clients")))
+def test_changes_are_the_difference_of_two_listings_whatever_happened(seed: int) -> None:
+    """R7, R9; three devices that write at random and commit now and then."""
+
+    async def scenario(share: Share) -> None:
+        random = Random(seed)
+        clients = [share.client(number) for number in (1, 2, 3)]
+        last = {client: await client.list_objects() for client in clients}
+        versions: dict[tuple[str, int, str], tuple[Kind, Content | None, Meta | None]] = {}
+        for _ in range(25):
+            client = random.choice(clients)
+            before, now = last[client], await client.list_objects()
+            told = await client.changes(before.position)
+            assert told is not None
+            old, new = ({stat.path: stat for stat in each.objects} for each in (before, now))
+            seen = {stat.path: stat for stat in told.objects}
+            assert {where: stat for where, stat in new.items() if old.get(where) != stat}.items() <= seen.items()
+            assert seen.items() <= new.items()
+            assert set(told.deleted) == old.keys() - new.keys()
+            for stat in now.objects:
+                tag = (stat.tag.uuid, stat.tag.version, stat.tag.etag)
+                said = (stat.kind, stat.content, stat.meta)
+                assert versions.setdefault(tag, said) == said
+            last[client] = now
+            orders = [_order(random, new) for _ in range(random.randrange(4))]
+            told_orders = await write_list(client, [order for order, _ in orders], Shelf([d for _, d in orders], GRID))
+            assert all(isinstance(each, Stored | SyncerError) for each in told_orders)
+            await client.commit()
+        found = [await listed(client) for client in clients]
+        assert found[0] == found[1] == found[2]
+        for stat in found[0].values():
+            if stat.kind is Kind.FILE:
+                await fetched(clients[0], stat)
+
+    run(scenario)
+
+
+def _order(random: Random, there: dict[RelPath, RemoteStat]) -> tuple[Order, bytes]:
+    where = path(random.choice(["a", "b", "d/a", "d/b", "d"]))
+    data = random_bytes(random.randrange(50), random.choice([10, 5000, 70_000]))
+    stat = there.get(where)
+    if stat is None:
+        kind = Kind.DIRECTORY if where == b"d" else Kind.FILE
+        return store_order(where, kind, data if kind is Kind.FILE else b"", meta_of(0o644), None, GRID), data
+    match random.randrange(4):
+        case 0:
+            return Delete(path=where, expect=stat.tag), b""
+        case 1:
+            return Move(source=where, target=path(random.choice(["a", "b", "d/c"])), expect=stat.tag), b""
+        case 2 if stat.kind is Kind.FILE:
+            return store_order(where, Kind.FILE, data, meta_of(0o600), stat.tag, GRID), data
+        case _:
+            return SetMeta(path=where, meta=Meta(mode=random.choice([0o600, 0o755])), expect=stat.tag), b""
