@@ -205,6 +205,8 @@ class ChunkList:
 
     def finish(self, size: int) -> Listed:
         """Write the list of a file of this length."""
+        if size == 0:
+            return b""
         if size <= INLINE_BYTES:
             same = self._older.chunks if self._older is not None and isinstance(self._older.chunks, bytes) else b""
             return self._edits.get(_chunk_key(0), same) or b""
