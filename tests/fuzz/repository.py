@@ -8,21 +8,23 @@ its bytes: bodies have one form.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import struct
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Final
 
 from syncer.errors import DamagedObjectError, FormatTooNewError
-from syncer.remote.repository.format import condemned, config, entries, history, indexes, packs, slots
+from syncer.remote.repository.format import condemned, config, entries, history, indexes, lists, packs, prolly, slots
 from syncer.remote.repository.format.codec import BadMessage, Codec
 from syncer.remote.repository.format.condemned import Condemned
 from syncer.remote.repository.format.config import Config
 from syncer.remote.repository.format.entries import Bytes, Entry, Up
 from syncer.remote.repository.format.history import Commit, CommitId, DeviceId, Dot, Head, Vector
 from syncer.remote.repository.format.indexes import EMPTY, Index, Section
-from syncer.remote.repository.format.keys import Content, MasterKey, derive
+from syncer.remote.repository.format.keys import ChunkId, Content, MasterKey, derive
 from syncer.remote.repository.format.packs import FOOT_BYTES, PackBuilder
+from syncer.remote.repository.format.prolly import Root, Shape
 from syncer.remote.repository.format.sealed import HEAD_BYTES, Envelope, Kind, object_name, seal_whole
 from tests.fuzz.search import Target
 
@@ -188,11 +190,67 @@ def _read_entry(raw: bytes) -> None:
     _refused(lambda: entries.split_key(raw))
 
 
+class _OneNode:
+    """A tree of which only the top is there, as somebody with the key may have written it."""
+
+    def __init__(self, node: bytes) -> None:
+        self._node = node
+
+    def read(self, ids: Sequence[ChunkId]) -> list[bytes]:
+        if any(each != _TOP.node for each in ids):
+            raise DamagedObjectError("tree", "is missing")
+        return [self._node] * len(ids)
+
+    def write(self, node: bytes) -> ChunkId:
+        self._node = node
+        return _TOP.node
+
+
+def _read_node(raw: bytes) -> None:
+    for level in (0, 1):
+        root = Root(level, _TOP.node)
+        _refused(lambda root=root: [*prolly.items(_OneNode(raw), root)])  # type: ignore[misc]
+        _refused(lambda root=root: prolly.get(_OneNode(raw), root, [_KEY, b"", b"k"]))  # type: ignore[misc]
+        _refused(lambda root=root: [*prolly.reachable(_OneNode(raw), root, set())])  # type: ignore[misc]
+
+
+def _read_chunk_list(raw: bytes) -> None:
+    """Chunks lie in the file and behind each other, whatever the list says."""
+    for size, chunks in ((3 << 20, raw), (100_000, raw)):
+        file = Bytes(size_bytes=size, object_hash=bytes(32), blocks=b"", chunks=chunks)
+        if not _refused(lambda file=file: [*lists.chunks_of(_OneNode(raw), file)]):  # type: ignore[misc]
+            behind = 0
+            for chunk in lists.chunks_of(_OneNode(raw), file):
+                assert behind <= chunk.start < chunk.end <= size
+                behind = chunk.end
+    file = Bytes(size_bytes=3 << 20, object_hash=bytes(32), blocks=b"", chunks=_TOP)
+    _refused(lambda: [*lists.chunks_of(_OneNode(raw), file, 1 << 20)])
+
+
+def _read_block_list(raw: bytes) -> None:
+    for blocks in (raw, _TOP):
+        file = Bytes(size_bytes=(2 << 20) + 1, object_hash=bytes(32), blocks=blocks, chunks=b"")
+        assert _refused(lambda file=file: lists.blocks_of(_OneNode(raw), file, 65536))  # type: ignore[misc]
+
+
+def _node(entries: dict[bytes, bytes]) -> bytes:
+    nodes = _OneNode(b"")
+    prolly.update(nodes, Shape(split=bytes(32), entries=1 << 20), None, entries)
+    return nodes.read([_TOP.node])[0]
+
+
 def _body_of(raw: bytes, kind: Kind, bound: bytes = b"") -> bytes:
     plain = Envelope(KEYS, kind, SALT, bound).open(HEAD_BYTES, b"w", raw[HEAD_BYTES:]) or b""
     return _CODEC.decode(plain[4 : 4 + int.from_bytes(plain[:4], "big")], 1 << 20)
 
 
+_TOP: Final = Root(0, ChunkId(b"t" * 32))
+_CHUNK_LIST: Final = (
+    b"\0\1"
+    + _PACK.ref.digest
+    + _PACK.ref.salt
+    + b"".join(struct.pack(">IIHII32s", start, 5000, 0, 24, 900, bytes(32)) for start in (0, 5000, 70_000))
+)
 _COMMITTED: Final = history.encode_commit(KEYS, SALT, _COMMIT, _CODEC)[1]
 _HEADED: Final = history.encode_head(KEYS, SALT, _HEAD, _CODEC)[1]
 _LISTED: Final = condemned.encode(KEYS, SALT, _CONDEMNED, _CODEC)[1]
@@ -217,5 +275,12 @@ TARGETS: Final = (
     _target("chunk", (_CODEC.encode(_CHUNKS[0]), _CODEC.encode(_CHUNKS[1])), _read_chunk),
     _target("object", (_CONFIGURED, _COMMITTED, _HEADED, _LISTED, _SLOT[1]), _read_object),
     _target("config", (_body_of(_CONFIGURED[_PLAIN_BYTES:], Kind.CONFIG),), _read_config),
+    _target("node", (_node({_KEY: entries.encode(_ENTRY), b"k": b"v"}),), _read_node),
+    _target(
+        "chunk list", (_CHUNK_LIST, _node({bytes(5): _CHUNK_LIST, bytes(4) + b"\4": _CHUNK_LIST})), _read_chunk_list
+    ),
+    _target(
+        "block list", (bytes(32 * 33), _node({bytes(4): bytes(512), bytes(3) + b"\1": bytes(512)})), _read_block_list
+    ),
     _target("entry", (entries.encode(_ENTRY), entries.encode(Up(parent=bytes(16), name=b"name"))), _read_entry),
 )
