@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 
 from benchmarks import (
+    bench_chunks,
     bench_codecs,
     bench_filesystem,
     bench_image,
@@ -25,6 +26,7 @@ from benchmarks import (
 )
 
 BENCHMARKS = {
+    "chunks": bench_chunks.run,
     "codecs": bench_codecs.run,
     "filesystem": bench_filesystem.run,
     "snapshots": bench_snapshots.run,

@@ -37,7 +37,8 @@ MAX_GRID: Final = 4 << 20
 _START: Final = MAGIC + b"C"
 _HEADER_BYTES: Final = 8
 _PLAIN_BYTES: Final = _HEADER_BYTES + REPOSITORY_BYTES
-_MAX_CHUNK: Final = 1 << 20
+_MIN_CHUNKS: Final = (64, 256, 1024)  # what the library that cuts can do
+_MAX_CHUNK: Final = 256 << 10  # chunk lists of trees are looked up by parts of this length, see `lists`
 _MAX_TIME_S: Final = 1 << 40
 
 
@@ -46,7 +47,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     Attributes:
         grid: Bytes of a block in block lists, a power of two from 4 KiB to 4 MiB.
-        chunks: Least, average and most bytes of a chunk; powers of two, each at least twice the one before.
+        chunks: Least, average and most bytes of a chunk; powers of two, each at least twice the one before,
+            from 64, 256 and 1024 bytes on and up to 256 KiB.
         made_s: When it was made, seconds since the epoch, by the maker's clock.
     """
 
@@ -102,7 +104,8 @@ def _is_sound(config: Config) -> bool:
     return (
         all(value > 0 and value.bit_count() == 1 for value in (config.grid, *config.chunks))
         and MIN_GRID <= config.grid <= MAX_GRID
-        and 64 <= least <= average // 2
+        and all(value >= floor for value, floor in zip(config.chunks, _MIN_CHUNKS, strict=True))
+        and least <= average // 2
         and average <= most // 2
         and most <= _MAX_CHUNK
         and 0 <= config.made_s <= _MAX_TIME_S

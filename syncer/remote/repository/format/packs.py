@@ -43,7 +43,7 @@ from syncer.remote.repository.format.sealed import (
 )
 
 TARGET_BYTES: Final = 16 << 20  # a pack is closed when it has as many
-MAX_CHUNK_BYTES: Final = 16 << 20  # of a file 1 MiB, see `config`; nodes of trees may be longer
+MAX_CHUNK_BYTES: Final = 16 << 20  # of a file 256 KiB, see `config`; nodes of trees may be longer
 MAX_BYTES: Final = 40 << 20  # almost a full one, the longest chunk, padding
 FOOT_BYTES: Final = 4 + TAG_BYTES
 _COUNT: Final = struct.Struct(">I")

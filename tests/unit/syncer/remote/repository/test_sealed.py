@@ -174,6 +174,8 @@ class TestConfig:
             b'{"grid":65537,"chunks":[4096,16384,65536],"made_s":1}',
             b'{"grid":65536,"chunks":[0,16384,65536],"made_s":1}',
             b'{"grid":65536,"chunks":[4096,4096,65536],"made_s":1}',
+            b'{"grid":65536,"chunks":[64,128,1024],"made_s":1}',
+            b'{"grid":65536,"chunks":[4096,16384,524288],"made_s":1}',
             b'{"grid":65536,"chunks":[4096,16384,65536],"made_s":1,"more":2}',
         ],
     )
