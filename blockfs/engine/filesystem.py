@@ -107,7 +107,7 @@ class Filesystem:
             self._sealer,
             hot_flusher,
             self._committer,
-            why_not=why_not_native(stores, folder) if config.native else "it is not wanted",
+            why_not=why_not_native(stores, folder) if config.native else "it was not asked for",
         )
         self._left_files = LeftFiles(stores, self._table, folder, self._committer.commit)
         self._seal_queue = SealQueue(stores, self._table, self._sealer)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from blockfs.engine.names.attributes import Attributes, FilesystemNumbers
+from blockfs.engine.portions import Stop, never
 from blockfs.engine.priority import Priority
 from blockfs.errors import FsError, WouldBlock
 from blockfs.fuse.answering import Answering
@@ -146,7 +147,7 @@ _rows: Final = Translation(_calls, tells_privileges=True).rows
 class _Hot:
     """Has a file for every other inode."""
 
-    def open(self, ino: int, *, may_block: bool = False) -> int | None:
+    def open(self, ino: int, *, may_block: bool = False, stop: Stop = never) -> int | None:
         return ino if ino % 2 else None
 
     def release(self, ino: int) -> None: ...

@@ -13,6 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.portions import Stop, never
 from blockfs.errors import FsError, WouldBlock
 from blockfs.tree.schema import Inode, Kind
 
@@ -26,6 +27,7 @@ class HotDirectory:
     Attributes:
         users: ino → how often it was opened and not released.
         made: inos whose file was made, in order.
+        hold: A FIFO: files are made when somebody writes to it.
         refuses: inos that can't have one.
     """
 
@@ -38,6 +40,7 @@ class HotDirectory:
         self.users: dict[int, int] = {}
         self.made: list[int] = []
         self.refuses: set[int] = set()
+        self.hold: bytes | None = None
         self._plain = {name: getattr(self._files, name) for name in _ROUTED}
         for name in _ROUTED:
             setattr(self._files, name, self._routed(name))
@@ -52,19 +55,23 @@ class HotDirectory:
 
     # --- HotFiles ---
 
-    def open(self, ino: int, *, may_block: bool = False) -> int | None:
+    def open(self, ino: int, *, may_block: bool = False, stop: Stop = never) -> int | None:
         if ino in self.refuses:
             return None
         if ino not in self._hot:
             size = self._filesystem.namespace.getattr(ino).size_bytes
             if size and not may_block:
                 raise WouldBlock("it is assembled")
-            fd = os.open(os.path.join(self._directory, b"%d" % ino), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if size and self.hold is not None:
+                os.close(os.open(self.hold, os.O_RDONLY))
+            name = os.path.join(self._directory, b"%d" % ino)
+            fd = os.open(name + b".new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             for offset in range(0, size, _MIB):
                 os.pwrite(fd, self._plain["read"](ino, offset, _MIB, may_block=True), offset)
             mtime_ns = self._filesystem.namespace.getattr(ino).mtime_ns
             os.utime(fd, ns=(mtime_ns, mtime_ns))
             self._hot[ino] = fd
+            os.rename(name + b".new", name)
             self.made.append(ino)
         self.users[ino] = self.users.get(ino, 0) + 1
         return self._hot[ino]

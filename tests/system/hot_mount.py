@@ -1,4 +1,7 @@
-"""A native mount without the engine's part: `python -m tests.system.hot_mount VOLUME MOUNTPOINT [OPTION…]`."""
+"""A native mount without the engine's part: `python -m tests.system.hot_mount VOLUME MOUNTPOINT [OPTION…]`.
+
+Options: `allow_other`; `hold=FIFO`, see `HotDirectory`.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ def main() -> None:
     volume, mountpoint, *flags = (os.fsencode(argument) for argument in sys.argv[1:])
 
     def load(filesystem: Filesystem, counters: Counters) -> Frontend:
-        return KernelFrontend(filesystem, counters, HotDirectory(filesystem, os.path.join(volume, b"hot-files")))
+        hot = HotDirectory(filesystem, os.path.join(volume, b"hot-files"))
+        hot.hold = next((flag.removeprefix(b"hold=") for flag in flags if flag.startswith(b"hold=")), None)
+        return KernelFrontend(filesystem, counters, hot)
 
     frontends.loaded = lambda _choice: load
     options = MountOptions(

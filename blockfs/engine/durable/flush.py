@@ -69,6 +69,10 @@ class Flusher:
             self._flush(state, publishes=not datasync)
         with self._stores.lock:
             row = self._stores.tree.inode(ino)
+            hot = None if state is None else state.hot
+            is_named_only = hot is not None and hot.is_named and not hot.is_durable
+        if is_named_only:
+            self._committer.commit()  # a hot file that no durable row names is nothing after a crash
         if row is None or (datasync and state is not None and row.version == state.times_version):
             return
         self._committer.commit_up_to(row.version)

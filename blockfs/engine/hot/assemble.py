@@ -10,15 +10,16 @@ from blockfs.engine.context import Stores
 from blockfs.engine.hot.addresses import PAGE, Run, Stored, runs
 from blockfs.engine.hot.compare import leaf_blocks
 from blockfs.engine.hot.folder import Descriptor
+from blockfs.engine.portions import Stop
 from blockfs.runtime.reflink import clone_range
 from blockfs.tree.schema import Inode
 
 
-def assemble(stores: Stores, row: Inode, file: Descriptor) -> bool:
+def assemble(stores: Stores, row: Inode, file: Descriptor, stop: Stop) -> bool:
     """Make an empty hot file what a file's leaves and row say. Nobody changes them meanwhile. Not durable yet.
 
     Returns:
-        False if that can't be: a block is missing, quarantined or compressed.
+        False if that can't be: a block is missing, quarantined or compressed; or if `stop` said so.
 
     Raises:
         NoSpaceError: The host is full.
@@ -37,7 +38,7 @@ def assemble(stores: Stores, row: Inode, file: Descriptor) -> bool:
                     stored.append(Stored(number, place.segment, place.offset, place.length))
                     files[place.segment] = place.file
                 for run in runs(stored, stores.block_size):
-                    if not _share(files[run.segment].fd, file.fd, run):
+                    if stop() or not _share(files[run.segment].fd, file.fd, run):
                         return False
             _clear_tails(file.fd, stored, stores.block_size)
         os.ftruncate(file.fd, row.size_bytes)  # whole pages were shared

@@ -29,6 +29,7 @@ from blockfs.engine.hot.flush import HotFlusher
 from blockfs.engine.hot.folder import Descriptor, HotFolder
 from blockfs.engine.hot.hotfile import HotFile
 from blockfs.engine.hot.naming import block_id_of
+from blockfs.engine.portions import Stop, never
 from blockfs.errors import BlockfsError, WouldBlock
 from blockfs.runtime.logs import Log
 from blockfs.runtime.reflink import clone_range, extents
@@ -70,12 +71,13 @@ class HotFiles:
         """Whether a hot file is the content of a file now."""
         return ino in self._table.hot
 
-    def open(self, ino: int, *, may_block: bool = False) -> int | None:
+    def open(self, ino: int, *, may_block: bool = False, stop: Stop = never) -> int | None:
         """Note that the kernel opens a file, and give it the hot file.
 
         Args:
             ino: A regular file.
             may_block: Wait for disks: a file with content is sealed, assembled and committed.
+            stop: Says when nobody wants it any more.
 
         Returns:
             The hot file's descriptor, which stays as it is until the last `release`; None: this file has none, and
@@ -103,7 +105,7 @@ class HotFiles:
             if not may_block:
                 raise WouldBlock("a hot file must be assembled")
             try:
-                if hot is None and not self._assemble(ino):
+                if hot is None and not self._assemble(ino, stop):
                     return None
                 self._committer.commit()
             except BlockfsError as error:
@@ -137,8 +139,11 @@ class HotFiles:
         hot.see(hot.status(), is_old=True)
         self._table.heat(state, hot)
 
-    def _assemble(self, ino: int) -> bool:
-        """Make the hot file of a file with content; its row is in the change set then. False: it can't have one."""
+    def _assemble(self, ino: int, stop: Stop = never) -> bool:
+        """Make the hot file of a file with content; its row is in the change set then. False: it can't have one.
+
+        Others may read and write the file meanwhile: from the moment on that it has the hot file they do so there.
+        """
         with self._stores.lock:
             self._table.writable_row(ino)
             state = self._table.get(ino)
@@ -146,14 +151,14 @@ class HotFiles:
         try:
             self._sealer.seal([ino])
             with state.sealing:
-                return self._assemble_sealed(state)
+                return self._assemble_sealed(state, stop)
         finally:
             with self._stores.lock:
                 state.handles -= 1
                 if not state.discarded:
                     self._table.settle(state)
 
-    def _assemble_sealed(self, state: FileState) -> bool:
+    def _assemble_sealed(self, state: FileState, stop: Stop) -> bool:
         with self._stores.lock:
             if state.discarded or state.hot is not None or not state.is_sealed:
                 return not state.discarded
@@ -162,7 +167,7 @@ class HotFiles:
         is_used = False
         try:
             hot = HotFile(key, self._folder.create(key))
-            if not assemble(self._stores, row, hot.file):
+            if not assemble(self._stores, row, hot.file, stop):
                 return False
             self._folder.sync(hot.file)
             self._folder.sync_names()

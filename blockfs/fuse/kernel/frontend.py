@@ -90,7 +90,9 @@ class KernelFrontend:
         self._channel = channel
         self._writes_unlocked = agreed.writes_unlocked
         if self._hot is not None and agreed.passes_through:
-            self._native = NativeFiles(self._hot, channel, self._size, self.forget_pages)
+            self._native = NativeFiles(
+                self._hot, channel, self._size, self.forget_pages, owning=self._filesystem.fatal.owning
+            )
             self._calls.stamps_writes = True
         translation = Translation(self._calls, tells_privileges=agreed.tells_privileges, native=self._native)
         self._serving = Serving(channel, translation.rows, self._answering, agreed.nothing_to_do)
@@ -129,6 +131,8 @@ class KernelFrontend:
 
     def close(self) -> None:
         """Free the connection. It is for the caller to have unmounted."""
+        if self._native is not None:
+            self._native.end()
         if self._channel is not None:
             self._channel.close()
 

@@ -13,11 +13,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Final, Protocol
 
 import msgspec
 
-from blockfs.errors import WouldBlock
+from blockfs.engine.portions import Stop, never
+from blockfs.errors import BlockfsError, WouldBlock
 from blockfs.fuse.kernel import wire
 from blockfs.fuse.kernel.encode import CACHE_S
 from blockfs.runtime.linux import is_open_elsewhere
@@ -26,19 +29,30 @@ from blockfs.runtime.logs import Log
 WORTH_IT_BYTES: Final = 4 << 20
 """A smaller file that is only read goes through us: to make it ready takes a commit, longer than to read it."""
 
+WAITED_FOR_BYTES: Final = 64 << 20
+"""A smaller file is soon made ready, wherever its blocks lie: an open waits for it, whatever the disk does."""
+
+READER_WAITS_S: Final = 0.01
+"""For a larger one. Who only reads has mostly closed it before it would be worth it."""
+
+WRITER_WAITS_S: Final = 3.0
+"""A guest's disk stays open for days: what it waits for once, it has back soon. But no program expects minutes."""
+
+_PREPARED_AT_ONCE: Final = 4
+
 log = Log()
 
 
 class HotFiles(Protocol):
     """Owns the files of the host that the kernel reads and writes. Thread-safe."""
 
-    def open(self, ino: int, *, may_block: bool = False) -> int | None:
+    def open(self, ino: int, *, may_block: bool = False, stop: Stop = never) -> int | None:
         """One more user of an inode's file: its descriptor, open for both ways, until `release`; it stays the owner's.
 
         The owner has it open by this descriptor only, and its copies.
 
         Returns:
-            None: this one can't be had, and is not used.
+            None: this one can't be had, and is not used; or `stop` said that nobody wants it any more.
 
         Raises:
             WouldBlock: It must be made first, and `may_block` is false.
@@ -77,6 +91,50 @@ class _Open(msgspec.Struct):
     is_decided: bool = False
 
 
+def _anybodys(_doing: str) -> AbstractContextManager[None]:
+    """No owner."""
+    return nullcontext()
+
+
+class Preparing:
+    """Makes files ready in threads of its own, for opens that don't wait to the end. Thread-safe.
+
+    Args:
+        hot: Has the files.
+        owning: Around what a thread does: an error that nobody expected has an owner.
+    """
+
+    def __init__(self, hot: HotFiles, owning: Callable[[str], AbstractContextManager[None]]) -> None:
+        self._hot = hot
+        self._owning = owning
+        self._threads = ThreadPoolExecutor(_PREPARED_AT_ONCE, thread_name_prefix="blocksync-hot")
+        self._lock = threading.Lock()
+        self._under_way: dict[int, Future[None]] = {}
+        self._is_ending = threading.Event()
+
+    def ready(self, ino: int, waits_s: float) -> bool:
+        """Whether a file is ready, or can't be, within some seconds. If not, it is made ready all the same."""
+        with self._lock:
+            preparing = self._under_way.get(ino)
+            if preparing is None:
+                preparing = self._under_way[ino] = self._threads.submit(self._prepare, ino)
+        return bool(wait([preparing], waits_s).done)
+
+    def _prepare(self, ino: int) -> None:
+        try:
+            with suppress(BlockfsError), self._owning("making a file ready"):
+                if self._hot.open(ino, may_block=True, stop=self._is_ending.is_set) is not None:
+                    self._hot.release(ino)
+        finally:
+            with self._lock:
+                del self._under_way[ino]
+
+    def end(self) -> None:
+        """The mount ends: stop what is under way, and wait for that. Idempotent."""
+        self._is_ending.set()
+        self._threads.shutdown(cancel_futures=True)
+
+
 class NativeFiles:
     """The inodes that are open on a native mount. Thread-safe.
 
@@ -86,6 +144,8 @@ class NativeFiles:
         size: Of a regular file, in bytes.
         forget_pages: Has the kernel drop what it keeps of an inode, attributes included. Called in threads only.
         is_used: Whether anybody has a file open by another descriptor than this one, or mapped.
+        owning: See `Preparing`.
+        waits_s: How long who reads, and who writes, waits for a large file.
 
     Attributes:
         tell: Called, in any thread, when a file without handles is still used: `sweep` soon, and from time to time.
@@ -98,6 +158,8 @@ class NativeFiles:
         size: Callable[[int], int],
         forget_pages: Callable[[int], None],
         is_used: Callable[[int], bool] = is_open_elsewhere,
+        owning: Callable[[str], AbstractContextManager[None]] = _anybodys,
+        waits_s: tuple[float, float] = (READER_WAITS_S, WRITER_WAITS_S),
     ) -> None:
         self._hot = hot
         self._registry = registry
@@ -108,6 +170,9 @@ class NativeFiles:
         self._open: dict[int, _Open] = {}
         self._inos: dict[int, int] = {}
         self._mapped: set[int] = set()
+        self._late: set[int] = set()  # went through us before they were ready, or while they were hot already
+        self._waits_s = waits_s
+        self._preparing = Preparing(hot, owning)
         self._was_refused = False
         self.tell: Callable[[], None] = _nobody
 
@@ -139,7 +204,7 @@ class NativeFiles:
             if now.descriptor is not None:
                 now.backing_id = self._registry.register(now.descriptor)  # it is still mapped
             elif flags & os.O_ACCMODE != os.O_RDONLY or self._hot.is_hot(ino) or self._size(ino) >= WORTH_IT_BYTES:
-                self._make(now, ino, is_new=is_new, may_block=may_block)
+                self._make(now, ino, flags, is_new=is_new, may_block=may_block)
         except BaseException:
             self._end(ino, now)
             raise
@@ -147,13 +212,13 @@ class NativeFiles:
             now.handles, now.is_decided = 1, True
             self._changed.notify_all()
 
-    def _make(self, now: _Open, ino: int, *, is_new: bool, may_block: bool) -> None:
-        """Have an inode's file, and register it, if that can be. Without our lock: it may take seconds."""
+    def _make(self, now: _Open, ino: int, flags: int, *, is_new: bool, may_block: bool) -> None:
+        """Have an inode's file, and register it, if that can be in time. Without our lock: it may take seconds."""
         # While a file is hot it does not go through us, and its attributes are not kept: the kernel has nothing of it.
-        is_clear = is_new or (self._hot.is_hot(ino) and not self._was_refused)
+        is_clear = is_new or (self._hot.is_hot(ino) and not self._was_refused and ino not in self._late)
         if not (is_clear or may_block):
             raise WouldBlock("what the kernel keeps of the file must go")
-        descriptor = self._hot.open(ino, may_block=may_block)
+        descriptor = self._file(ino, flags) if may_block else self._hot.open(ino)
         if descriptor is None:
             return
         try:
@@ -170,6 +235,20 @@ class NativeFiles:
             # Attributes that the kernel was told count for a day, and pages that it has are shown again when the inode
             # goes through us the next time. From now on both change behind us, and nothing becomes new of either.
             self._forget_pages(ino)
+            self._late.discard(ino)
+
+    def _file(self, ino: int, flags: int) -> int | None:
+        """An inode's file, which must be made; None: it can't be had, or not in time."""
+        if self._size(ino) < WAITED_FOR_BYTES:
+            return self._hot.open(ino, may_block=True)
+        reader_waits_s, writer_waits_s = self._waits_s
+        if not self._preparing.ready(ino, reader_waits_s if flags & os.O_ACCMODE == os.O_RDONLY else writer_waits_s):
+            self._late.add(ino)
+            return None
+        try:
+            return self._hot.open(ino)
+        except WouldBlock:  # it can't be had
+            return None
 
     def opened(self, ino: int, fh: int) -> tuple[int, int]:
         """What was counted is this handle; returns what its open is answered: FOPEN flags and backing id."""
@@ -201,6 +280,12 @@ class NativeFiles:
         finally:
             now.backing_id = None
             self._end(ino, now)
+        if ino in self._late and not self._hot.is_hot(ino):
+            self._preparing.ready(ino, 0)  # for the next one: now nobody changes it
+
+    def end(self) -> None:
+        """No open comes any more. Idempotent."""
+        self._preparing.end()
 
     def sweep(self) -> bool:
         """Give back files whose last mapping has gone; whether there are more. Never waits."""

@@ -13,12 +13,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from blockfs.engine.portions import Stop, never
 from blockfs.errors import NoSpaceError, WouldBlock
 from blockfs.fuse.kernel import wire
 from blockfs.fuse.kernel.encode import CACHE_S
-from blockfs.fuse.kernel.native import WORTH_IT_BYTES, NativeFiles
+from blockfs.fuse.kernel.native import WAITED_FOR_BYTES, WORTH_IT_BYTES, NativeFiles
 
-INO, SMALL, REFUSED = 7, 8, 9
+INO, SMALL, REFUSED, LARGE = 7, 8, 9, 10
 THROUGH_US = (wire.FOPEN_KEEP_CACHE, 0)
 
 
@@ -43,9 +44,14 @@ class Hot:
         self.failure: Exception | None = None
         self.meanwhile: Callable[[], None] = lambda: None
         self.last_id = 0
+        self.stop: Stop = never
 
-    def open(self, ino: int, *, may_block: bool = False) -> int | None:
+    def open(self, ino: int, *, may_block: bool = False, stop: Stop = never) -> int | None:
         self.meanwhile()
+        if stop is not never:
+            self.stop = stop
+        if ino == LARGE and ino not in self.hot and not may_block:
+            raise WouldBlock("it must be made")
         if self.failure is not None:
             raise self.failure
         if ino == REFUSED:
@@ -78,9 +84,14 @@ class Hot:
         self.events.append("forget")
 
     def native(self) -> NativeFiles:
-        sizes = {SMALL: 1}
+        sizes = {SMALL: 1, LARGE: WAITED_FOR_BYTES}
         return NativeFiles(
-            self, self, lambda ino: sizes.get(ino, WORTH_IT_BYTES), self.forget_pages, self.mapped.__contains__
+            self,
+            self,
+            lambda ino: sizes.get(ino, WORTH_IT_BYTES),
+            self.forget_pages,
+            self.mapped.__contains__,
+            waits_s=(0.0, 60.0),
         )
 
 
@@ -265,6 +276,41 @@ def test_who_opens_a_file_that_is_being_made_waits_and_shares_it(native: NativeF
     assert (hot.users, hot.ids) == ({INO: 0}, {})
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_who_reads_a_large_file_does_not_wait_and_the_next_one_finds_it_ready(
+    native: NativeFiles, hot: Hot, *, fails: bool
+) -> None:
+    """Breaks when the first read of an image waits for seconds, or when its file is never made."""
+    may_go_on = threading.Event()
+
+    def meanwhile() -> None:
+        assert may_go_on.wait(60)
+
+    hot.meanwhile = meanwhile
+    assert opened(native, 1, LARGE, os.O_RDONLY) == THROUGH_US
+    native.opening(LARGE, os.O_RDWR)  # whoever comes meanwhile goes the same way
+    assert native.opened(LARGE, 2) == THROUGH_US
+    if fails:
+        hot.failure = NoSpaceError("full")
+        may_go_on.set()
+        native._preparing.ready(LARGE, 60)
+        hot.failure = None
+    may_go_on.set()
+    native._preparing.ready(LARGE, 60 * (not fails))
+    assert opened(native, 3, LARGE, os.O_RDONLY) == THROUGH_US  # also when it is ready
+    for fh in (1, 2, 3):
+        native.closed(fh)
+    assert opened(native, 4, LARGE) == (wire.FOPEN_PASSTHROUGH, 1)  # who writes waits for a moment
+    assert hot.events[-1] == "forget"  # the kernel has pages of the time before
+    native.closed(4)
+    assert set(hot.users.values()) == {0}
+    native.opening(LARGE, os.O_RDWR)
+    assert native.opened(LARGE, 5) == (wire.FOPEN_PASSTHROUGH, 2)
+    native.closed(5)
+    native.end()
+    assert hot.stop()
+
+
 class Machine(RuleBasedStateMachine):
     """Opens and closes in any order: at any time the handles of an inode have one way and one living id."""
 
@@ -275,14 +321,16 @@ class Machine(RuleBasedStateMachine):
         self.handles: dict[int, tuple[int, tuple[int, int]]] = {}
         self.last = 0
 
-    @rule(ino=st.sampled_from([INO, SMALL, REFUSED]), flags=st.sampled_from([os.O_RDONLY, os.O_WRONLY, os.O_RDWR]))
+    @rule(
+        ino=st.sampled_from([INO, SMALL, REFUSED, LARGE]), flags=st.sampled_from([os.O_RDONLY, os.O_WRONLY, os.O_RDWR])
+    )
     def open(self, ino: int, flags: int) -> None:
         self.last += 1
         self.handles[self.last] = (ino, opened(self.native, self.last, ino, flags))
 
-    @rule(ino=st.sampled_from([INO, SMALL, REFUSED]), flags=st.sampled_from([os.O_RDONLY, os.O_RDWR]))
+    @rule(ino=st.sampled_from([INO, SMALL, REFUSED, LARGE]), flags=st.sampled_from([os.O_RDONLY, os.O_RDWR]))
     def open_and_fail(self, ino: int, flags: int) -> None:
-        self.native.opening(ino, flags, may_block=True)
+        self.native.opening(ino, os.O_RDWR if ino == LARGE else flags, may_block=True)
         self.native.closing(ino)
 
     @precondition(lambda self: self.handles)
@@ -292,17 +340,17 @@ class Machine(RuleBasedStateMachine):
         del self.handles[fh]
         self.native.closed(fh)
 
-    @rule(ino=st.sampled_from([INO, SMALL]))
+    @rule(ino=st.sampled_from([INO, SMALL, LARGE]))
     def map(self, ino: int) -> None:
         if any((each, way[0]) == (ino, wire.FOPEN_PASSTHROUGH) for each, way in self.handles.values()):
             self.hot.mapped.add(100 + ino)
 
-    @rule(ino=st.sampled_from([INO, SMALL]))
+    @rule(ino=st.sampled_from([INO, SMALL, LARGE]))
     def unmap(self, ino: int) -> None:
         self.hot.mapped.discard(100 + ino)
         self.native.sweep()
 
-    @rule(ino=st.sampled_from([INO, SMALL]))
+    @rule(ino=st.sampled_from([INO, SMALL, LARGE]))
     def cool_down(self, ino: int) -> None:
         if not self.hot.users.get(ino):
             self.hot.hot.discard(ino)

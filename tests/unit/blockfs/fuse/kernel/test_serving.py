@@ -19,6 +19,7 @@ import trio.testing
 from blockfs.engine import volume as volumes
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.portions import Stop, never
 from blockfs.errors import WouldBlock
 from blockfs.fuse import answering as answering_module
 from blockfs.fuse.answering import Answering
@@ -153,7 +154,7 @@ class HotFile:
         self.users = 0
         self.registered: list[int] = []
 
-    def open(self, ino: int, *, may_block: bool = False) -> int | None:
+    def open(self, ino: int, *, may_block: bool = False, stop: Stop = never) -> int | None:
         self.users += 1
         return 5
 
