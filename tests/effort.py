@@ -136,6 +136,7 @@ KNOB: Final = {
     "ways between releases": Counts("which side is the other release", 1, 2, 2, "system/test_release_before.py"),
     "versions of a share": Counts("rounds per remote", 4, 20, 300, "contract/test_engine_writes.py"),
     "servers that go away": Counts("messages each", 2, 12, 40, "contract/test_engine_writes.py"),
+    "stores with faults": Counts("calls per kind of store", 60, 400, 4000, "contract/test_store_faults.py"),
     "cuts after edits": Counts("seeds", 1500, 50_000, 1_000_000, "unit/syncer/remote/repository/test_chunks.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
     "repository clients": Counts("seeds", 5, 60, 3000, "unit/syncer/remote/repository/test_client.py"),

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import pytest
 import trio
 
 from syncer.remote.http.retry import Retry, RetryPolicy
@@ -27,6 +28,7 @@ from tests.kit.swift import Swift
 
 T = TypeVar("T")
 
+KINDS = ["memory", "directory", "swift", "swift-below", "s3", "s3-below", "sftp"]
 FAST = Pace(first_s=0.01, most_s=0.05)
 PATIENT = RetryPolicy(attempts=8, first_delay_s=0.01, max_delay_s=0.5, deadline_s=60.0)
 WITHIN_S = 120.0
@@ -120,6 +122,21 @@ class SftpPlace:
 
     def client(self) -> SftpStore:
         return SftpStore("127.0.0.1", str(self.path), options=self.sshd.options, pace=FAST)
+
+
+def place_of(kind: str, request: pytest.FixtureRequest, folders: pytest.TempPathFactory) -> Place:
+    """A new one of one of the KINDS; servers run once for a session."""
+    below = kind.endswith("-below")
+    if kind == "memory":
+        return MemoryPlace()
+    if kind == "directory":
+        return DirectoryPlace(folders.mktemp("stores") / "store")
+    if kind == "sftp":
+        return SftpPlace(request.getfixturevalue("sshd"), folders.mktemp("stores") / "store é")
+    swift = request.getfixturevalue("swift")
+    if kind.startswith("s3"):
+        return S3Place(swift, "Team A/é" if below else "")
+    return SwiftPlace(swift, "Team A/é/" if below else "")
 
 
 @asynccontextmanager

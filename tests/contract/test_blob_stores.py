@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
 
 import pytest
 import trio
@@ -12,25 +11,15 @@ import trio.testing
 
 from syncer.errors import CorruptionError, NotFoundError
 from syncer.remote.stores.port import BlobStore
-from tests.contract.blobplaces import DirectoryPlace, MemoryPlace, Place, S3Place, SftpPlace, SwiftPlace, opened, within
+from tests.contract.blobplaces import KINDS, MemoryPlace, Place, opened, place_of, within
 
-KINDS = ["memory", "directory", "swift", "swift-below", "s3", "s3-below", "sftp"]
 CONTENT = bytes(range(256)) * 300  # 75 KiB
 PACK = hashlib.sha256(b"pack").digest() * (1 << 16)  # 2 MiB: more than is sent unasked
 
 
 @pytest.fixture(params=KINDS)
-def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    if request.param == "memory":
-        yield MemoryPlace()
-    elif request.param.startswith("swift"):
-        yield SwiftPlace(request.getfixturevalue("swift"), "" if request.param == "swift" else "Team A/é/")
-    elif request.param.startswith("s3"):
-        yield S3Place(request.getfixturevalue("swift"), "" if request.param == "s3" else "Team A/é")
-    elif request.param == "sftp":
-        yield SftpPlace(request.getfixturevalue("sshd"), tmp_path_factory.mktemp("stores") / "store é")
-    else:
-        yield DirectoryPlace(tmp_path_factory.mktemp("stores") / "store")
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return place_of(request.param, request, tmp_path_factory)
 
 
 async def names(store: BlobStore, prefix: str = "") -> list[str]:

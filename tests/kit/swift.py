@@ -6,7 +6,8 @@ import contextlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,19 @@ class Swift(msgspec.Struct, frozen=True):
     @property
     def credentials(self) -> TempAuth:
         return TempAuth(address=parse_address(f"{self.url}/auth/v1.0"), user=USER, key=KEY)
+
+    def account_with_quota(self, quota_bytes: int) -> TempAuth:
+        """Another account, that may hold no more."""
+
+        def ask(url: str, method: str, headers: dict[str, str]) -> Mapping[str, str]:
+            with urllib.request.urlopen(urllib.request.Request(url, method=method, headers=headers)) as reply:
+                return reply.headers
+
+        sign_in = f"{self.url}/auth/v1.0"
+        token = ask(sign_in, "GET", {"X-Auth-User": "admin:admin", "X-Auth-Key": "admin"})["X-Auth-Token"]
+        quota = {"X-Auth-Token": token, "X-Account-Meta-Quota-Bytes": str(quota_bytes)}
+        ask(f"{self.url}/v1/AUTH_test2", "POST", quota)
+        return TempAuth(address=parse_address(sign_in), user="test2:tester2", key="testing2")
 
     @property
     def s3(self) -> dict[str, str]:
