@@ -26,7 +26,7 @@ from syncer.engine.fetch import serving
 from syncer.errors import SyncerError
 from syncer.ports.blocks import VersionRef
 from syncer.ports.localvalues import content_of
-from syncer.ports.orders import write_one
+from syncer.ports.orders import Done, Order, Reader, Stored, write_one
 from syncer.ports.remote import Counters, KnownList, Remote
 from syncer.protocol.pithos import headers
 from syncer.remote.container.info import stat_of
@@ -35,7 +35,13 @@ from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request, Transport
 from syncer.remote.pithos.client import PithosClient, open_pithos
 from syncer.remote.prefix import PrefixClient
+from syncer.remote.repository.client import RepositoryClient, Writer
+from syncer.remote.repository.format.config import Config
+from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.format.keys import MasterKey, derive
+from syncer.remote.repository.objects import Objects
 from syncer.remote.source import Reads
+from syncer.remote.stores.memory import MemoryStore
 from syncer.remote.url import parse_url
 from tests.contract.writing import Made, New, Shelf, made_of, make_all, store_order
 from tests.fakes.memory import MemoryClient, MemoryContainer
@@ -87,10 +93,41 @@ class CommittingRemote:
         return MemoryClient(self.container)
 
 
+class CommittedWrites(RepositoryClient):
+    """A client that commits each list of orders: what the suites of all remotes expect."""
+
+    async def write(self, orders: Sequence[Order], reader: Reader, done: Done) -> None:
+        told: list[tuple[int, Stored | Exception]] = []
+
+        async def keep(at: int, outcome: Stored | Exception) -> None:
+            told.append((at, outcome))
+
+        await super().write(orders, reader, keep)
+        await self.commit()
+        for at, outcome in told:
+            await done(at, outcome)
+
+
+class RepositoryRemote:
+    """A repository in memory."""
+
+    name = "repository"
+
+    def new_container(self) -> None:
+        self.objects: dict[str, tuple[bytes, int]] = {}
+        self._devices = itertools.count(1)
+
+    def client(self) -> RepositoryClient:
+        device = DeviceId(bytes([next(self._devices)]) * 16)
+        config = Config(grid=BLOCK, chunks=(1024, 4096, 16384), made_s=0)
+        objects = Objects(MemoryStore(self.objects), derive(MasterKey(bytes(32)), bytes(16)))
+        return CommittedWrites(objects, config, Writer(device=device, name=f"host{device[0]}", tool="test"))
+
+
 class FolderRemote:
     """A folder of another one's container, with something beside it."""
 
-    def __init__(self, inner: MemoryRemote | FakeRemote | ServeRemote) -> None:
+    def __init__(self, inner: MemoryRemote | FakeRemote | ServeRemote | RepositoryRemote) -> None:
         self.inner = inner
         self.name = inner.name
 
@@ -101,7 +138,7 @@ class FolderRemote:
         return PrefixClient(self.inner.client(), path("some/földer"))
 
 
-def with_folders(**remotes: MemoryRemote | FakeRemote | ServeRemote) -> dict[str, Subject]:
+def with_folders(**remotes: MemoryRemote | FakeRemote | ServeRemote | RepositoryRemote) -> dict[str, Subject]:
     """The remotes, and a folder of each."""
     return {**remotes, **{f"{name}-folder": FolderRemote(remote) for name, remote in remotes.items()}}
 
@@ -379,6 +416,8 @@ async def head(client: Remote, where: RelPath) -> RemoteStat | None:
     if isinstance(client, MemoryClient):
         version = client.container.objects.get(where)
         return None if version is None else client.container.stat(where, version)
+    if isinstance(client, RepositoryClient):
+        return next((stat for stat in (await client.list_objects()).objects if stat.path == where), None)
     assert isinstance(client, PithosClient)
     found = await client._session.current(object_name(where))
     return None if found is None else await resolved(client, stat_of(where, found.state))

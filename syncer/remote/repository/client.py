@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -24,11 +25,18 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.core.model import Ages, Kind, Position, RelPath, RemoteStat, RemoteTag
 from syncer.core.partial.listing_diff import Known
-from syncer.core.paths import split
+from syncer.core.paths import LAN_KEY, is_hidden, is_reserved, rel_path, split
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
-from syncer.errors import ONE_NODE, ConflictOnRemoteError, DamagedObjectError, NotFoundError, SyncerError
+from syncer.errors import (
+    ONE_NODE,
+    ConflictOnRemoteError,
+    DamagedObjectError,
+    NotFoundError,
+    SyncerError,
+    UnsafeNameError,
+)
 from syncer.ports.blocks import BlockSource, VersionRef
-from syncer.ports.orders import Delete, Done, Move, Order, Reader, SetMeta, Store, Stored
+from syncer.ports.orders import Delete, Done, Move, MoveTree, Order, Reader, SetMeta, Store, Stored
 from syncer.ports.remote import (
     Capabilities,
     Changes,
@@ -58,6 +66,7 @@ from syncer.remote.source import RemoteSource
 
 _MODIFIED: Final = "another version"
 _SMALL_AT_ONCE: Final = 256
+_VIEWS: Final = 4  # earlier ones in which versions are found that were replaced while they are read
 _SMALL_BYTES: Final = 8 << 20
 
 
@@ -95,7 +104,10 @@ class RepositoryClient:
             clock_ns: The time that people are told, nanoseconds since the epoch.
         """
         self.ages: Ages = Views()
-        self.source: BlockSource = RemoteSource(ChunkReads(objects, self._files))
+        self._reads = ChunkReads(objects, self._files)
+        self.read_small = self._reads.read_small
+        self.read_blocks = self._reads.read_blocks
+        self.source: BlockSource = RemoteSource(self._reads)
         self._objects = objects
         self._config = config
         self._writer = writer
@@ -105,6 +117,7 @@ class RepositoryClient:
         self._blocks_shape = blocks_shape(objects.keys.split)
         self._nodes = ThreadNodes(objects)
         self._view: View | None = None
+        self._earlier: deque[View] = deque(maxlen=_VIEWS)
         self._merged: frozenset[CommitId] = frozenset()
         self._merging = trio.Lock()
         self._sequence = 0
@@ -139,7 +152,12 @@ class RepositoryClient:
         """See Remote."""
         info, view = await self.open(), await self._look()
         stats = await trio.to_thread.run_sync(self._listed, view)
-        return Listing(info=info, objects=stats, position=self._position(view))
+        return Listing(
+            info=info,
+            objects=[stat for stat in stats if not is_hidden(stat.path)],
+            position=self._position(view),
+            lan_key=_lan_key(stats),
+        )
 
     async def changes(
         self,
@@ -168,9 +186,11 @@ class RepositoryClient:
         return Changes(
             info=info,
             position=self._position(view),
-            objects=[stat for stat in objects if stat.tag not in known_tags],
-            deleted=deleted,
+            objects=[stat for stat in objects if stat.tag not in known_tags and not is_hidden(stat.path)],
+            deleted=[path for path in deleted if not is_hidden(RelPath(path))],
             refused=[],
+            lan_key=_lan_key(objects),
+            lan_key_gone=LAN_KEY in deleted,
         )
 
     async def wait(self, seen: Position | None) -> Position:
@@ -186,9 +206,16 @@ class RepositoryClient:
         """See Remote: nothing is missing in what was listed."""
         return list(stats)
 
-    async def secret(self, path: RelPath, most_bytes: int) -> Secret | None:  # noqa: ARG002 - derived, not stored
+    async def secret(self, path: RelPath, most_bytes: int) -> Secret | None:
         """See Remote."""
-        return None
+        view = await self._look()
+        found = await trio.to_thread.run_sync(Tree(self._nodes, view.root).lookup, path)
+        if found is None:
+            return None
+        tag, raw = found.entry.tag(), None
+        if found.entry.file is not None and found.entry.size_bytes <= min(most_bytes, self._config.grid):
+            (raw,) = await self._reads.read_small([(path, tag)])
+        return Secret(tag=tag, raw=raw)
 
     async def block_lists(self, asks: Sequence[tuple[VersionRef, KnownList | None]]) -> list[BlockList | SyncerError]:
         """See Remote."""
@@ -280,6 +307,8 @@ class RepositoryClient:
         async with self._merging:
             if self._view is None or self._merged != commits.keys():
                 view = await trio.to_thread.run_sync(view_of, self._nodes, self._shape, commits.items(), _root_of)
+                if self._view is not None:
+                    self._earlier.appendleft(self._view)
                 self._view, self._merged = view, frozenset(commits)
             return self._view
 
@@ -337,15 +366,8 @@ class RepositoryClient:
     def _found_files(
         self, view: View, versions: Sequence[tuple[RelPath, RemoteTag]]
     ) -> list[Bytes | ConflictOnRemoteError]:
-        tree = Tree(self._nodes, view.root)
-        files: list[Bytes | ConflictOnRemoteError] = []
-        for path, tag in versions:
-            found = tree.lookup(path)
-            if found is None or found.entry.file is None or found.entry.tag() != tag:
-                files.append(ConflictOnRemoteError(path, _called(tag), _MODIFIED))
-            else:
-                files.append(found.entry.file)
-        return files
+        trees = [Tree(self._nodes, each.root) for each in (view, *self._earlier)]
+        return [_file_in(trees, path, tag) for path, tag in versions]
 
     def _block_lists(self, files: Sequence[Bytes | ConflictOnRemoteError]) -> list[BlockList | SyncerError]:
         lists: list[BlockList | SyncerError] = []
@@ -425,6 +447,9 @@ class RepositoryClient:
 
     def _carried_out(self, work: _Work, order: Order, content: _Content | None) -> Stored:
         draft, now_us = work.draft, self._clock_ns() // 1000
+        assert not isinstance(order, MoveTree), "no remote of ours is told so: `moves_trees` is 0"
+        for path in (order.source, order.target) if isinstance(order, Move) else (order.path,):
+            _checked(path)
         if isinstance(order, Store):
             return self._stored(work, order, content, now_us)
         if isinstance(order, Delete):
@@ -558,6 +583,26 @@ def _root_of(raw: bytes) -> Root | None:
 def _path(paths: Mapping[bytes, RelPath], found: Found) -> RelPath:
     above = paths[found.parent]
     return RelPath(above + b"/" + found.name if above else found.name)
+
+
+def _file_in(trees: Sequence[Tree], path: RelPath, tag: RemoteTag) -> Bytes | ConflictOnRemoteError:
+    for tree in trees:
+        found = tree.lookup(path)
+        if found is not None and found.entry.file is not None and found.entry.tag() == tag:
+            return found.entry.file
+    return ConflictOnRemoteError(path, _called(tag), _MODIFIED)
+
+
+def _lan_key(stats: Iterable[RemoteStat]) -> RemoteStat | None:
+    return next((stat for stat in stats if stat.path == LAN_KEY), None)
+
+
+def _checked(path: RelPath) -> RelPath:
+    """A path that the tree can have, and that may be written."""
+    rel_path(path)
+    if path == b"" or is_reserved(path):
+        raise UnsafeNameError(path, "it is the top of the share, or reserved")
+    return path
 
 
 def _called(tag: RemoteTag) -> str:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from syncer.core.model import NO_META, Kind, Meta, RelPath
 from syncer.core.paths import PARK_FOLDER
+from syncer.core.xattrs import settled
 from syncer.errors import ConflictOnRemoteError
 from syncer.remote.repository.format.entries import (
     PARKED,
@@ -137,7 +138,7 @@ class Draft:
             mode=meta.mode,
             special=meta.special,
             mtime_ns=meta.mtime_ns,
-            xattrs=meta.xattrs,
+            xattrs=settled(meta.xattrs),
             file=file,
             target=target,
         )
@@ -212,5 +213,5 @@ class Draft:
 
 def _noted(entry: Entry, meta: Meta) -> Entry:
     return replace(
-        entry, implied=False, mode=meta.mode, special=meta.special, mtime_ns=meta.mtime_ns, xattrs=meta.xattrs
+        entry, implied=False, mode=meta.mode, special=meta.special, mtime_ns=meta.mtime_ns, xattrs=settled(meta.xattrs)
     )

@@ -69,14 +69,12 @@ class Packer:
     Attributes:
         objects: Where they go.
         chunker: Where contents are cut.
-        sent_chunks: Chunks that were new, so far.
     """
 
     def __init__(self, objects: Objects, chunker: Chunker) -> None:
         """Begin with no pack."""
         self.objects: Final = objects
         self.chunker: Final = chunker
-        self.sent_chunks = 0
         self._lock = threading.Lock()
         self._codec = Codec()  # under the lock: a builder goes from thread to thread
         self._builder: PackBuilder | None = None
@@ -169,7 +167,7 @@ class Packer:
                     self._builder = PackBuilder(self.objects.keys, Content.FILES, fresh_salt(), self._codec)
                 self._builder.add(name, data)
                 self._new[name] = None
-                self.sent_chunks += 1
+                self.objects.store.counters.blocks_sent += 1
                 if self._builder.is_full:
                     self._end_pack(self._builder)
             return found

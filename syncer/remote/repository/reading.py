@@ -39,6 +39,7 @@ class ChunkReads:
         files = await self._files(versions)
         located = await trio.to_thread.run_sync(self._located, files)
         chunks = await self._objects.read(Content.FILES, _founds(chunk for each in located for chunk in each))
+        self._objects.store.counters.blocks_received += len(files)
         return [
             None if isinstance(file, SyncerError) else _assembled(0, file.size_bytes, inside, chunks)
             for file, inside in zip(files, located, strict=True)
@@ -61,23 +62,25 @@ class ChunkReads:
         wanted = sorted(index for index in indexes if blocks[index] != ZERO_BLOCK)
         for index in set(indexes).difference(wanted):
             await deliver(index, ZERO_BLOCK, b"")
-        for _, run in groupby(enumerate(wanted), key=lambda each: each[1] - each[0]):
-            inside = [index for _, index in run]
-            start = inside[0] * blocks.block_size
-            end = min((inside[-1] + 1) * blocks.block_size, file.size_bytes)
-            located = await trio.to_thread.run_sync(self._in_range, file, start, end)
-            chunks = await self._objects.read(Content.FILES, _founds(located))
-            data = memoryview(_assembled(start, end, located, chunks))
-            for index in inside:
-                at = index * blocks.block_size - start
-                await deliver(index, blocks[index], canonical(bytes(data[at : at + blocks.block_size])))
+        runs = [
+            [index for _, index in run] for _, run in groupby(enumerate(wanted), key=lambda each: each[1] - each[0])
+        ]
+        step = blocks.block_size
+        spans = [(run[0] * step, min((run[-1] + 1) * step, file.size_bytes)) for run in runs]
+        located = await trio.to_thread.run_sync(self._in_ranges, file, spans)
+        chunks = await self._objects.read(Content.FILES, _founds(chunk for each in located for chunk in each))
+        for run, (start, end), inside in zip(runs, spans, located, strict=True):
+            data = memoryview(_assembled(start, end, inside, chunks))
+            for index in run:
+                self._objects.store.counters.blocks_received += 1
+                await deliver(index, blocks[index], canonical(bytes(data[index * step - start :][:step])))
 
     def _located(self, files: Sequence[Bytes | ConflictOnRemoteError]) -> list[list[Located]]:
         nodes = ThreadNodes(self._objects)
         return [[] if isinstance(file, SyncerError) else list(chunks_of(nodes, file)) for file in files]
 
-    def _in_range(self, file: Bytes, start: int, end: int) -> list[Located]:
-        return list(chunks_of(ThreadNodes(self._objects), file, start, end))
+    def _in_ranges(self, file: Bytes, spans: Sequence[tuple[int, int]]) -> list[list[Located]]:
+        return [list(chunks_of(ThreadNodes(self._objects), file, start, end)) for start, end in spans]
 
 
 def _founds(located: Iterable[Located]) -> list[Found]:
