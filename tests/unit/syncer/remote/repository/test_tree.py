@@ -33,7 +33,7 @@ from tests.unit.syncer.remote.repository.world import SHAPE
 
 DEVICE = DeviceId(b"d" * 16)
 DOT = Dot(DEVICE, 3)
-META = Meta(mode=0o644, special=0o4000, mtime_ns=5, xattrs=((b"name", b"value"), (b"too large", None)))
+META = Meta(mode=0o644, special=0o4000, mtime_ns=5, xattrs=((b"name", b"value"),))
 FILE = Bytes(size_bytes=9, object_hash=bytes(32), blocks=b"", chunks=b"where")
 
 
