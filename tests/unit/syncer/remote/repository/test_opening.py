@@ -1,0 +1,100 @@
+"""Making a repository, and opening it: by a passphrase, by the recovery key, by what a device keeps."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from syncer.errors import AuthError, DamagedObjectError, NotFoundError, UsageError
+from syncer.remote.repository.opening import Kept, check, create, unlock
+from syncer.remote.stores.memory import MemoryStore
+
+PASSPHRASE = "correct horse battery"
+CHEAP = 10
+
+
+async def made(store: MemoryStore) -> tuple[Kept, str]:
+    return await create(store, PASSPHRASE, grid=65536, label="mine", log2_n=CHEAP)
+
+
+def test_what_was_made_is_opened_by_the_passphrase_by_the_recovery_key_and_by_what_is_kept() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        kept, recovery = await made(store)
+        for secret in (PASSPHRASE, f"  {PASSPHRASE} ", recovery, recovery.lower().replace("-", " ")):
+            found = await unlock(store, secret)
+            assert (found.master, found.repository, found.config) == (kept.master, kept.repository, kept.config)
+            assert found.device != kept.device
+        assert Kept.read(kept.text) == kept
+        await check(store, kept)
+        for raw, _ in store.objects.values():
+            assert kept.master not in raw
+        assert kept.master.hex() not in repr(kept)
+
+    trio.run(scenario)
+
+
+def test_a_wrong_passphrase_opens_nothing_and_a_short_one_is_refused() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        with pytest.raises(UsageError, match="12 characters"):
+            await create(store, "short", grid=65536, log2_n=CHEAP)
+        with pytest.raises(NotFoundError, match="repo init"):
+            await unlock(store, PASSPHRASE)
+        await made(store)
+        with pytest.raises(AuthError, match="none of the repository's 2 keys"):
+            await unlock(store, "another passphrase")
+
+    trio.run(scenario)
+
+
+def test_there_is_one_repository_in_a_place() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        kept, _ = await made(store)
+        with pytest.raises(UsageError, match="already"):
+            await made(store)
+        other, _ = await made(MemoryStore())
+        with pytest.raises(DamagedObjectError, match="another repository"):
+            await check(store, other)
+        await check(store, kept)
+
+    trio.run(scenario)
+
+
+def test_who_died_before_the_config_was_there_has_made_nothing() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        await made(store)
+        del store.objects["config"]
+        kept, _ = await made(store)
+        assert (await unlock(store, PASSPHRASE)).master == kept.master
+
+    trio.run(scenario)
+
+
+def test_a_damaged_key_slot_is_no_obstacle_to_the_others_and_is_named_if_none_opens() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        _, recovery = await made(store)
+        first, second = sorted(name for name in store.objects if name.startswith("keys/"))
+        whole = dict(store.objects)
+        opened = []
+        for name in (first, second):
+            raw, when = whole[name]
+            store.objects.update(whole | {name: (raw[:-1] + b"?", when)})
+            for secret in (PASSPHRASE, recovery):
+                try:
+                    await unlock(store, secret)
+                    opened.append(secret)
+                except DamagedObjectError as error:
+                    assert name in str(error)
+        assert sorted(opened) == sorted([PASSPHRASE, recovery])
+
+    trio.run(scenario)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "token", '{"repository":"","master":"","device":"","config":null}'])
+def test_what_is_no_key_is_told(text: str) -> None:
+    with pytest.raises(ValueError, match="no key of a repository"):
+        Kept.read(text)
