@@ -41,6 +41,7 @@ from blockfs.engine.hot.folder import HotFolder
 from blockfs.engine.hot.hotfiles import HotFiles, why_not_native
 from blockfs.engine.hot.recovery import LeftFiles
 from blockfs.engine.hot.seal import HotSealer
+from blockfs.engine.hot.together import Together
 from blockfs.engine.names.namespace import Namespace
 from blockfs.engine.portions import Stop, never
 from blockfs.engine.space.ballast import Ballast
@@ -99,7 +100,8 @@ class Filesystem:
         reader = ContentReader(stores, self._table)
         self._sealer = Sealer(stores, self._table, reader, self._committer)
         hot_flusher = HotFlusher(stores, folder)
-        self._flusher.hot, self._sealer.hot = hot_flusher, HotSealer(stores, folder)
+        hot_sealer = HotSealer(stores, folder)
+        self._flusher.hot, self._sealer.hot = hot_flusher, hot_sealer
         self.hot = HotFiles(
             stores,
             self._table,
@@ -126,7 +128,8 @@ class Filesystem:
         self.new_files = NewFiles(stores, self.namespace)
         self._cloner = Cloner(stores, self._table, self._sealer, self.namespace)
         self._range_copier = RangeCopier(stores, self._table, self._sealer, self.files, self.namespace.new_names)
-        freeze = Freeze(stores, self._table, self._sealer, self._committer, self.namespace.inodes)
+        together = Together(stores, hot_sealer)
+        freeze = Freeze(stores, self._table, self._sealer, together, self._committer, self.namespace.inodes)
         self.snapshots = Snapshots(stores, self._committer, freeze, self.namespace)
         self._background = Background(
             stores, self._committer, self._flusher, self._seal_queue, self.snapshots, ballast, self._tidy

@@ -1,4 +1,7 @@
-"""A gate in front of all writes: closed for the moment in which a snapshot's instant is fixed."""
+"""A gate in front of all writes: closed for the moment in which a snapshot's instant is fixed.
+
+The kernel's own writes to hot files don't come through it. There their fsyncs do: they return when it is open again.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from blockfs.errors import WouldBlock
 
 
 class WriteGate:
-    """Open unless somebody holds it closed: then no page becomes staged and no fsync begins. All else goes on.
+    """Open unless somebody holds it closed: then no page becomes staged, no fsync begins and no hot file is opened.
 
     Args:
         lock: The engine's.

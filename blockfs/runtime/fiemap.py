@@ -67,6 +67,11 @@ def parse(buffer: bytes | bytearray) -> tuple[list[Extent], bool]:
     return found, bool(flags & _LAST)
 
 
+def counted(buffer: bytes | bytearray) -> int:
+    """How many extents there are, from an answered buffer that has room for none."""
+    return int(_HEADER.unpack_from(buffer)[3])
+
+
 def differing(ours: Iterable[Extent], theirs: Iterable[Extent], end: int) -> Iterator[tuple[int, int]]:
     """Where two files do not share, or may not.
 

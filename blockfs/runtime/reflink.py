@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
 
-from blockfs.runtime.fiemap import Extent, OddMapError, differing, parse, request
+from blockfs.runtime.fiemap import Extent, OddMapError, counted, differing, parse, request
 
 _FICLONE: Final = 0x40049409  # linux/fs.h, _IOW(0x94, 9, int)
 _FICLONERANGE: Final = 0x4020940D  # linux/fs.h, _IOW(0x94, 13, struct file_clone_range)
@@ -130,6 +130,17 @@ def extents(descriptor: int, end: int, *, sync: bool = True, start: int = 0) -> 
         if following <= at:
             raise OddMapError("extents before what was asked for")
         at = following
+
+
+def extent_count(descriptor: int, end: int) -> int:
+    """Of how many extents the first `end` bytes of a file are; what was not written back yet may count as none.
+
+    Raises:
+        OSError: As ioctl(2); EOPNOTSUPP where the filesystem does not tell.
+    """
+    buffer = request(0, end, 0, sync=False)
+    fcntl.ioctl(descriptor, _FIEMAP, buffer)
+    return counted(buffer)
 
 
 def apart(still: int, other: int, end: int) -> list[tuple[int, int]]:

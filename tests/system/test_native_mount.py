@@ -189,6 +189,36 @@ def test_what_is_stored_into_a_mapping_after_closing_and_sealing_is_kept(native:
     assert path.read_bytes() == b"!!!!".ljust(2 * PAGE, b"\0")
 
 
+def test_files_written_in_turns_are_of_one_instant_in_a_snapshot(native: Mounted) -> None:
+    """Each number is made durable before the next file gets it, by a process that nothing of ours holds."""
+    program = """
+import os, sys
+files = [os.open(os.path.join(sys.argv[1], name), os.O_RDWR | os.O_CREAT) for name in "abc"]
+number = 0
+while True:
+    number += 1
+    for file in files:
+        os.pwrite(file, b"%020d" % number, 0)
+        os.fsync(file)
+    print(number, flush=True)
+"""
+    writer = subprocess.Popen([sys.executable, "-c", program, native.path], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    try:
+        assert writer.stdout.readline() == "1\n"
+        seen = []
+        for number in range(6):
+            native.run("snapshot", native.path, f"s{number}")
+            kept = native.path / ".snapshots" / f"s{number}"
+            seen.append([int((kept / name).read_bytes()) for name in "abc"])
+    finally:
+        writer.kill()
+        writer.communicate()
+    assert all(first - third in {0, 1} and first >= second >= third for first, second, third in seen), seen
+    assert seen[-1][0] > seen[0][0]
+    native.run("fsck", native.path)
+
+
 def test_sealing_at_the_end_leaves_no_file_of_the_kernels(native: Mounted) -> None:
     """Breaks when an older release refuses a volume that was sealed for it."""
     (native.path / "small").write_bytes(b"content")

@@ -442,6 +442,8 @@ class Files:
             check_sound(self._stores, state)  # what it would replace is better
             if state is None or state.is_published:
                 return
+            if state.hot is not None:  # a snapshot has the name of a later moment than the content, else
+                self._table.gate.enter(may_block=may_block)
         if not may_block:
             raise WouldBlock("data must be flushed before the rename")
         self._flusher.publish(state)

@@ -1,16 +1,16 @@
 """Fixing one instant of a subtree: a committed state that has all its contents as they were at that moment.
 
-Order: seal the subtree until little is left → close the gate for writes → seal the rest → in one hold of the engine's
-lock find that nothing is left and freeze the change set → commit it, and take a view of just that commit → open the
-gate.
+Order: seal the subtree until little is left → close the gate for writes → seal the rest: what is staged, then the hot
+files (`blockfs.engine.hot.together`) → in one hold of the engine's lock find that nothing is left and freeze the change
+set → commit it, and take a view of just that commit → open the gate.
 
 Names, attributes and sizes change under the engine's lock only, so the freeze is the instant for all of them. Readers
-never wait; writers wait for the last seal and the commit.
+never wait; writers wait for the last seal and the commit. The kernel's writers to hot files don't; their fsyncs do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -20,6 +20,7 @@ from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failing import check_sound
 from blockfs.engine.durable.sealer import Sealer
+from blockfs.engine.hot.together import Filled, Together
 from blockfs.engine.names.inodes import Inodes
 from blockfs.engine.names.rename import is_below
 from blockfs.engine.portions import Stop, never, pause_of
@@ -34,10 +35,19 @@ _ROUNDS: Final = 4  # against writers that stage faster than we seal
 class Freeze:
     """Fixes instants of one mount."""
 
-    def __init__(self, stores: Stores, table: FileTable, sealer: Sealer, committer: Committer, inodes: Inodes) -> None:
+    def __init__(
+        self,
+        stores: Stores,
+        table: FileTable,
+        sealer: Sealer,
+        together: Together,
+        committer: Committer,
+        inodes: Inodes,
+    ) -> None:
         self._stores = stores
         self._table = table
         self._sealer = sealer
+        self._together = together
         self._committer = committer
         self._inodes = inodes
 
@@ -57,22 +67,23 @@ class Freeze:
             with self._stores.lock:
                 self._check_sound(source)
                 self._table.look()
-                unsealed = self._unsealed(source, {})
+                unsealed = self._unsealed(source)
             # What is new in a hot file nobody counts: each gets one seal before writers have to wait for the next.
             is_first = not turn and any(state.hot is not None for state in unsealed)
             if not is_first and sum(state.staged_bytes for state in unsealed) <= _LITTLE_BYTES:
                 break
             self._sealer.seal_existing([state.ino for state in unsealed], stop)
-        with held(self._stores.tree.copying, pause_of(stop)), self._view_of(source) as view:
+        filled = self._together.fill(self._hot(source))
+        with held(self._stores.tree.copying, pause_of(stop)), self._view_of(source, filled) as view:
             yield view
 
     @contextmanager
-    def _view_of(self, source: int) -> Iterator[CommittedView]:
+    def _view_of(self, source: int, filled: Filled) -> Iterator[CommittedView]:
         lock, tree = self._stores.lock, self._stores.tree
         views: list[CommittedView] = []
         failures: list[BlockfsError] = []
         is_wanted = True
-        captures: dict[int, int] = {}
+        together: frozenset[int] = frozenset()
 
         def look() -> None:
             """The commit is durable, and no later one has begun. If it failed, its callbacks run after a later one."""
@@ -85,20 +96,19 @@ class Freeze:
         def is_ready() -> bool:
             """A file may have been moved in, or cut, or may have failed, since the rest was sealed."""
             self._check_sound(source)
-            if self._unsealed(source, captures):
+            if self._unsealed(source, together):
                 return False
             tree.on_durable(look)
             return True
 
         try:
             with self._table.gate.closed():
-                with lock:
-                    captures.update((one.ino, one.hot.captures) for one in self._table.all() if one.hot is not None)
                 while not views:
                     with lock:
-                        unsealed = [state.ino for state in self._unsealed(source, captures)]
-                    self._sealer.seal_existing(unsealed)
-                    self._committer.commit_if(is_ready)
+                        staged = [state.ino for state in self._unsealed(source) if state.hot is None]
+                    self._sealer.seal_existing(staged)
+                    with self._together.sealed(self._hot(source), filled) as together:
+                        self._committer.commit_if(is_ready)
                     if failures:
                         raise failures[0]
             yield views[0]
@@ -114,20 +124,24 @@ class Freeze:
             if state.failures is not None and self._is_in(state.ino, source):
                 check_sound(self._stores, state)
 
-    def _unsealed(self, source: int, captures: Mapping[int, int]) -> list[FileState]:
+    def _unsealed(self, source: int, together: Container[int] = ()) -> list[FileState]:
         """Files of the subtree that the tree does not tell everything of. Under the lock.
-
-        The gate does not hold who writes into a hot file: there the instant of a capture that began since counts.
 
         Args:
             source: Top of the subtree.
-            captures: How often the hot files had been captured when the gate closed.
+            together: Hot files of whose leaves one instant counts, whatever is written to them since.
         """
         return [
             state
             for state in self._table.all()
-            if not (state.is_sealed or _is_captured(state, captures)) and self._is_in(state.ino, source)
+            if not (state.is_sealed or _is_told(state, together)) and self._is_in(state.ino, source)
         ]
+
+    def _hot(self, source: int) -> list[FileState]:
+        """Files of the subtree that have hot files."""
+        with self._stores.lock:
+            states = [state for state in self._table.all() if state.hot is not None]
+            return [state for state in states if self._is_in(state.ino, source)]
 
     def _is_in(self, ino: int, source: int) -> bool:
         if ino == source:
@@ -135,9 +149,6 @@ class Freeze:
         return any(is_below(self._inodes, parent, source) for parent, _ in self._stores.tree.places(ino))
 
 
-def _is_captured(state: FileState, captures: Mapping[int, int]) -> bool:
-    """Whether the leaves are what a hot file was at an instant since the gate closed."""
-    hot = state.hot
-    if hot is None or state.ino not in captures:
-        return False
-    return not hot.is_behind and hot.captures > captures[state.ino]
+def _is_told(state: FileState, together: Container[int]) -> bool:
+    """Whether the leaves, and nothing later, are told of a hot file whose instant counts."""
+    return state.hot is not None and state.ino in together and not state.hot.is_behind

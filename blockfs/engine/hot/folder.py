@@ -109,15 +109,19 @@ class HotFolder:
                 f"{where}: the hot file of inode {key[0]} is missing; restore it from a backup, or run `blocksync fsck`"
             ) from None
 
-    def capture(self, file: Descriptor) -> Descriptor | None:
+    def capture(self, file: Descriptor, filled: Descriptor | None = None) -> Descriptor | None:
         """A nameless file that shares all of a hot file, as of one instant; None: the host can't.
+
+        Args:
+            file: The hot file.
+            filled: A nameless file that shares much of it already and is shorter, to become the copy; None: a new one.
 
         Raises:
             NoSpaceError: The host is full.
         """
         self._checkpoint("hot.capture")
         with space_errors("hot"):
-            copy = self.nameless()
+            copy = filled or self.nameless()
             return copy if clone_file(file.fd, copy.fd) else None
 
     def nameless(self) -> Descriptor:

@@ -39,13 +39,11 @@ class HotFile:
         is_durable: Its row is durable.
         is_behind: The leaves tell older content than the row's version.
         seen: See the module; None: it must be taken for changed.
-        captures: How often its content of one instant was sealed.
         failed: The host failed to write it back; what it holds is not all that was written.
     """
 
     __slots__ = (
         "_looked",
-        "captures",
         "failed",
         "file",
         "ino",
@@ -75,7 +73,6 @@ class HotFile:
         self.is_durable = False
         self.is_behind = False
         self.seen: Seen | None = None
-        self.captures = 0
         self.failed = False
         self._looked: Seen | None = None
 
@@ -99,7 +96,11 @@ class HotFile:
 
     def has_changed_since(self, status: os.stat_result) -> bool:
         """Whether it may have changed since it had a status, which was before all of it was written back."""
-        return _is_young(status) or _seen(status) != _seen(self.status())
+        return _is_young(status) or self.differs_from(status)
+
+    def differs_from(self, status: os.stat_result) -> bool:
+        """Whether its status is another one now."""
+        return _seen(status) != _seen(self.status())
 
     def see(self, status: os.stat_result, *, is_old: bool = False) -> None:
         """All was written back after it had this status. `is_old`: nobody can have written since."""

@@ -84,13 +84,14 @@ class HotFiles:
             nothing is noted.
 
         Raises:
-            WouldBlock: It must be assembled first, and `may_block` is false.
+            WouldBlock: It must be assembled first, or a snapshot is being taken, and `may_block` is false.
             FsError: No such file.
         """
         if self.why_not is not None:
             return None
         for _ in range(_TRIES):
             with self._stores.lock:
+                self._table.gate.enter(may_block=may_block)  # it comes with no file that could be written to meanwhile
                 row = self._table.row(ino)
                 state = self._table.get(ino)
                 if row.is_frozen or state.failures is not None or (state.hot is not None and state.hot.failed):

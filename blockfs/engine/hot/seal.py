@@ -12,9 +12,10 @@ a hole.
 
 A file that nobody has open needs no copy: if it was opened meanwhile, it is done again with one.
 
-A copy of one instant holds writers for as long as the host takes to share all extents: 20 to 50 µs each. Where nobody
-asked for the instant only changed blocks are shared, piece by piece. If somebody wrote meanwhile, the leaves are a
-mixture of moments then: the file stays `behind`, and nobody takes them for its content.
+A copy of one instant holds writers for as long as the host takes to share all extents. Where nobody asked for the
+instant only changed blocks are shared, piece by piece. If somebody wrote meanwhile, the leaves are a mixture of moments
+then: the file stays `behind`, and nobody takes them for its content. Who asks for the instant of a file with many
+extents gets it in the same way, if nobody wrote meanwhile, and by a copy of one instant else (`capture`).
 """
 
 from __future__ import annotations
@@ -36,16 +37,18 @@ from blockfs.engine.content.hostfile import HostIoError, translated
 from blockfs.engine.content.leaves import set_blocks
 from blockfs.engine.context import Stores
 from blockfs.engine.hot.addresses import PAGE, Run, Stored, dirty_blocks, moved, runs
+from blockfs.engine.hot.capture import PIECE_BYTES, Captures
 from blockfs.engine.hot.compare import changed_blocks
 from blockfs.engine.hot.folder import Descriptor, HotFolder
 from blockfs.engine.hot.hotfile import HotFile, with_status
 from blockfs.engine.hot.naming import Named, named
 from blockfs.runtime.fiemap import UNKNOWN, OddMapError
-from blockfs.runtime.reflink import clone_range, extents, share_equal
+from blockfs.runtime.reflink import extents, share_equal
 
 _SMALL_BYTES: Final = 1 << 20  # below, asking for extents costs more than reading it all
+_REST_S: Final = 0.02
+_RESTS: Final = 4  # until a status is not young any more
 _BATCH: Final = 256  # blocks looked up in one transaction
-_PIECE_BYTES: Final = 4 << 20  # shared at once: 3 ms on XFS, in which nobody writes to the file
 _SHARED_BYTES: Final = 16 << 20  # at once, at most: what all kernels do
 
 Spliced = Callable[[FileState, int], None]
@@ -62,6 +65,8 @@ class HotJob:
         status: Of the hot file before it was written back.
         opened: Of the hot file when it began.
         needs_copy: Somebody has it open, or had meanwhile.
+        copy: What is sealed then, which changes no more; None: not taken yet.
+        copied: First and end of each run of blocks that it has; None: it has all.
         size_bytes: Of the content that is sealed.
         is_small: It is new and short: its bytes are put, as nobody needs the hot file much longer.
         ids: Block number → id of what may have changed.
@@ -74,6 +79,8 @@ class HotJob:
     """
 
     __slots__ = (
+        "copied",
+        "copy",
         "hold",
         "hot",
         "ids",
@@ -100,7 +107,9 @@ class HotJob:
         self.begin()
 
     def begin(self) -> None:
-        """Note what it begins with. Under the lock."""
+        """Note what it begins with; a copy is void. Under the lock."""
+        self.copy: Descriptor | None = None
+        self.copied: list[tuple[int, int]] | None = None
         self.ids: dict[int, BlockId] = {}
         self.unshared: dict[int, int] = {}
         self.is_small = False
@@ -124,6 +133,7 @@ class HotSealer:
     def __init__(self, stores: Stores, folder: HotFolder) -> None:
         self._stores = stores
         self._folder = folder
+        self._captures = Captures(stores, folder)
         self._hole: Descriptor | None = None
 
     def begin(self, state: FileState, spliced: Spliced | None, *, may_mix: bool) -> HotJob | None:
@@ -168,19 +178,17 @@ class HotSealer:
             HostIoError: The host failed.
             CorruptBlockError: A put failed.
         """
-        if job.needs_copy and job.may_mix:
-            pieces = self._copy_pieces(job)
-            if pieces is not None:
-                self._put(job, *pieces)
-                return
-        copy = self._copy(job) if job.needs_copy else None
-        source = job.hot.file if copy is None else copy
+        if job.needs_copy and job.copy is None:
+            self._take(job)
+        source = job.hot.file if job.copy is None else job.copy
         job.size_bytes = os.fstat(source.fd).st_size
-        job.is_small = copy is None and self._is_small_and_new(job)
+        job.is_small = job.copy is None and self._is_small_and_new(job)
         if job.is_small:
             changed = [(0, block_count(job.size_bytes, self._stores.block_size))] if job.size_bytes else []
+        elif job.copied is not None:
+            changed = job.copied
         else:
-            if copy is None:
+            if job.copy is None:
                 self._write_back(job)
             changed = changed_blocks(self._stores, job.state.ino, source.fd, job.size_bytes)
         self._put(job, source, [number for first, end in changed for number in range(first, end)])
@@ -199,38 +207,76 @@ class HotSealer:
                 job.hot.failed = True
             raise
 
-    def _copy(self, job: HotJob) -> Descriptor:
-        self._write_back(job)
-        self._write_back(job)
-        copy = self._folder.capture(job.hot.file)
-        if copy is None:
-            raise HostIoError(f"inode {job.state.ino}: the host can't share its hot file")
-        return copy
+    # --- what changes no more ---
 
-    def _copy_pieces(self, job: HotJob) -> tuple[Descriptor, list[int]] | None:
-        """A file that shares what may have changed, and these blocks; None: it was cut off meanwhile."""
+    def _take(self, job: HotJob) -> None:
+        """Have a copy of what is to be sealed."""
+        self.settle(job)
+        if job.may_mix or self._captures.is_scattered(job.hot.file):
+            if job.may_mix or not self._is_being_written(job):
+                self._take_changed(job)
+            if job.copy is not None and (job.may_mix or not job.is_mixed):
+                return
+            filled = self._captures.fill(job.hot.file)
+            self.begin_anew(job)
+            self.take_whole(job, filled)
+        else:
+            self.take_whole(job)
+
+    def _is_being_written(self, job: HotJob) -> bool:
+        """Whether somebody writes to a file just now, so that copying it piece by piece would be in vain."""
+        for _ in range(_RESTS):
+            if not job.hot.has_changed_since(job.status):
+                return False
+            if job.hot.differs_from(job.status):
+                return True
+            time.sleep(_REST_S)  # it was written a moment ago: perhaps that was the last time
+        return True
+
+    def begin_anew(self, job: HotJob) -> None:
+        """Let a job begin now, with the file written back.
+
+        Raises:
+            NoSpaceError: The host is full.
+            HostIoError: The host failed.
+        """
+        with self._stores.lock:
+            if not job.state.discarded:
+                job.begin()
+        self.settle(job)
+
+    def settle(self, job: HotJob) -> None:
+        """Write a file back, twice: the second one is short, so that what comes next holds writers shortly.
+
+        Raises:
+            NoSpaceError: The host is full.
+            HostIoError: The host failed.
+        """
         self._write_back(job)
         self._write_back(job)
-        fd, block_size = job.hot.file.fd, self._stores.block_size
-        job.size_bytes = os.fstat(fd).st_size
-        changed = changed_blocks(self._stores, job.state.ino, fd, job.size_bytes)
-        copy = self._folder.nameless()
-        most = max(1, _PIECE_BYTES // block_size)
-        with translated("hot"):
-            os.ftruncate(copy.fd, job.size_bytes)
-            for first, end in changed:
-                for at in range(first, end, most):
-                    self._stores.priority.give_way()
-                    start = at * block_size
-                    length = min(min(at + most, end) * block_size, job.size_bytes) - start
-                    whole = length // PAGE * PAGE
-                    if whole and not clone_range(fd, copy.fd, start, whole):
-                        return None
-                    if whole < length:
-                        os.pwrite(copy.fd, os.pread(fd, length - whole, start + whole), start + whole)
-        # All was written back after that status: each store since has changed it.
-        job.is_mixed = job.hot.has_changed_since(job.status)
-        return copy, [number for first, end in changed for number in range(first, end)]
+
+    def fill(self, state: FileState) -> Descriptor | None:
+        """See `Captures.fill`: ahead of time, where others wait for `take_whole`."""
+        with self._stores.lock:
+            hot = state.hot
+        return None if hot is None or hot.failed else self._captures.fill(hot.file)
+
+    def take_whole(self, job: HotJob, filled: Descriptor | None = None) -> None:
+        """Let a job, whose file is written back, have the content of this instant.
+
+        Raises:
+            NoSpaceError: The host is full.
+            HostIoError: The host failed.
+        """
+        job.copied = None
+        job.copy = self._captures.whole(job.hot.file, filled)
+
+    def _take_changed(self, job: HotJob) -> None:
+        found = self._captures.changed(job.state.ino, job.hot.file, os.fstat(job.hot.file.fd).st_size)
+        if found is not None:
+            job.copy, job.copied = found
+            # All was written back after that status: each store since has changed it.
+            job.is_mixed = job.hot.has_changed_since(job.status)
 
     def _put(self, job: HotJob, source: Descriptor, numbers: list[int]) -> None:
         found = self._named(job, job.hot.file, numbers)
@@ -263,7 +309,7 @@ class HotSealer:
     def _new_runs(self, job: HotJob, new: dict[int, Named]) -> Iterator[list[tuple[int, Named]]]:
         """Blocks that segments may take over, as runs that lie together, in pages that are wholly the file's."""
         block_size = self._stores.block_size
-        most = max(1, _PIECE_BYTES // block_size)
+        most = max(1, PIECE_BYTES // block_size)
         run: list[tuple[int, Named]] = []
         for number, one in new.items():
             if job.is_small or number * block_size + align(one.length) > job.size_bytes:
@@ -332,7 +378,6 @@ class HotSealer:
             if job.is_mixed:
                 hot.seen = None
             else:
-                hot.captures += 1
                 hot.see(job.status, is_old=not job.needs_copy)
             if hot.is_named:
                 tree.put_hot(hot.row())

@@ -41,7 +41,7 @@ def test_a_snapshot_has_what_was_synced_before_anything_else_in_it_was_written(
 
     writer = threading.Thread(target=write)
 
-    def capture(folder: HotFolder, file: Descriptor) -> Descriptor | None:
+    def capture(folder: HotFolder, file: Descriptor, filled: Descriptor | None = None) -> Descriptor | None:
         """Between the copies of the two the writer gets as far as it can."""
         nonlocal captured
         if gate._closings:
@@ -49,7 +49,7 @@ def test_a_snapshot_has_what_was_synced_before_anything_else_in_it_was_written(
                 writer.start()
                 waits.wait()
             captured += 1
-        copy = real(folder, file)
+        copy = real(folder, file, filled)
         if not gate._closings:
             os.pwrite(file.fd, b"0", 0)  # so that there is something to copy when the gate is closed
         return copy

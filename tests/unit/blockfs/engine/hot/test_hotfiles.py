@@ -11,7 +11,7 @@ import pytest
 
 from blockfs.engine import volume
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.hot import seal
+from blockfs.engine.hot import capture
 from blockfs.engine.hot.compare import changed_blocks
 from blockfs.engine.hot.folder import Descriptor, HotFolder
 from blockfs.engine.hot.hotfile import HotFile
@@ -346,13 +346,13 @@ def test_what_is_written_between_the_copy_and_its_hashing_is_the_next_seals(
     os.pwrite(fd, data, 0)
     real = HotFolder.capture
 
-    def capture(folder: HotFolder, file: Descriptor) -> Descriptor | None:
-        copy = real(folder, file)
+    def capture_and_write(folder: HotFolder, file: Descriptor, filled: Descriptor | None = None) -> Descriptor | None:
+        copy = real(folder, file, filled)
         os.pwrite(fd, b"later", 3 * BLOCK)
         os.ftruncate(fd, 7 * BLOCK + 10)
         return copy
 
-    monkeypatch.setattr(HotFolder, "capture", capture)
+    monkeypatch.setattr(HotFolder, "capture", capture_and_write)
     filesystem.files.flush(ino)
     assert sealed(filesystem, ino) == data
     assert content(filesystem, b"f") == data[: 3 * BLOCK] + b"later" + data[3 * BLOCK + 5 : 7 * BLOCK + 10]
@@ -376,16 +376,16 @@ def test_a_seal_that_nobody_asked_for_holds_writers_shortly_and_claims_no_mixtur
     assert state is not None
     assert state.hot is not None
     settled(state.hot)
-    real, calls = seal.clone_range, []
+    real, calls = capture.clone_range, []
 
     def clone_range(source: int, target: int, start: int, length: int) -> bool:
         calls.append(length)
         done = real(source, target, start, length)
-        if writes:
+        if writes and start:
             os.pwrite(fd, b"late", start)
         return done
 
-    monkeypatch.setattr(seal, "clone_range", clone_range)
+    monkeypatch.setattr(capture, "clone_range", clone_range)
     assert filesystem._seal_queue.seal_due()
     assert max(calls) <= 4 << 20
     row = filesystem.tree.inode(ino)
@@ -411,13 +411,13 @@ def test_a_flush_holds_writers_shortly(filesystem: Filesystem, monkeypatch: pyte
     filesystem.commit()
     data = noise(200 * BLOCK, 1)
     os.pwrite(fd, data, 0)
-    real, calls = seal.clone_range, []
+    real, calls = capture.clone_range, []
 
     def clone_range(source: int, target: int, start: int, length: int) -> bool:
         calls.append(length)
         return real(source, target, start, length)
 
-    monkeypatch.setattr(seal, "clone_range", clone_range)
+    monkeypatch.setattr(capture, "clone_range", clone_range)
     monkeypatch.setattr(HotFolder, "capture", lambda *_: pytest.fail("all of it"))
     filesystem.files.flush()
     assert max(calls) <= 4 << 20
