@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.hot import capture
 from blockfs.tree.schema import ROOT_INO
 from tests import effort
 from tests.unit.blockfs.engine.hot.hosts import BLOCK, PAGE, content, create, hot, sealed
@@ -19,17 +20,22 @@ from tests.unit.blockfs.engine.volumes import findings
 BLOCKS = 64
 SIZE = BLOCKS * BLOCK
 _PAGES = SIZE // PAGE
+_PAGES_OF_BLOCK = BLOCK // PAGE
 
 
 class Writer:
-    """Writes pages into its own part of a file: `which` of `of` pages. What each holds is known."""
+    """Writes into its own part of a file: `which` of `of` pages of one half, and of blocks of the other half.
+
+    What each page holds is known. Whole blocks are often what the volume has already, or NUL.
+    """
 
     def __init__(self, fd: int, which: int, of: int) -> None:
         self.fd = fd
         self.pages: dict[int, bytes] = {}
         self.written = 0
         self._random = random.Random(which)
-        self._mine = range(which, _PAGES, of)
+        self._pages = range(which, _PAGES // 2, of)
+        self._blocks = range(BLOCKS // 2 + which, BLOCKS, of)
         self._direct = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_DIRECT)
         self._map = mmap.mmap(fd, SIZE)
         self._buffer = mmap.mmap(-1, PAGE)
@@ -44,7 +50,17 @@ class Writer:
                 return self._random.randbytes(16) * (PAGE // 16)
 
     def write(self) -> None:
-        page, data = self._random.choice(self._mine), self._page()
+        if self._random.randrange(8):
+            self._write(self._random.choice(self._pages), self._page())
+            return
+        first = self._random.choice(self._blocks) * _PAGES_OF_BLOCK
+        block = [bytes([self._random.randrange(4)]) * PAGE] * _PAGES_OF_BLOCK
+        if not self._random.randrange(3):
+            block[self._random.randrange(_PAGES_OF_BLOCK)] = self._page()
+        for number, data in enumerate(block):
+            self._write(first + number, data)
+
+    def _write(self, page: int, data: bytes) -> None:
         self.pages[page] = data
         match self._random.randrange(3):
             case 0:
@@ -84,7 +100,7 @@ def expected(writers: list[Writer]) -> bytes:
 
 
 def test_no_byte_is_wrong_however_it_is_written_and_whenever_it_is_sealed(
-    filesystem: Filesystem, writers: list[Writer]
+    filesystem: Filesystem, writers: list[Writer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each page's writer is one thread, so what a page must hold is known whenever its writer rests."""
     ino = filesystem.tree.lookup(ROOT_INO, b"f")
@@ -96,11 +112,18 @@ def test_no_byte_is_wrong_however_it_is_written_and_whenever_it_is_sealed(
         threads = [threading.Thread(target=writer.write_some, args=[quota]) for writer in writers]
         for thread in threads:
             thread.start()
+        monkeypatch.setattr(capture, "_MANY", chance.choice([0, 2000]))  # how a copy of one instant is made
         # Beside them: whatever it takes is whole pages of some moment, or of several.
-        if chance.random() < 0.5:
-            filesystem.files.flush(ino)
-        else:
-            filesystem._seal_queue.seal_due()
+        match chance.randrange(4):
+            case 0:
+                filesystem.files.flush(ino)
+            case 1:
+                filesystem.flush()
+            case 2:
+                filesystem.clone(ino, ROOT_INO, b"clone")
+                filesystem.namespace.unlink(ROOT_INO, b"clone")
+            case _:
+                filesystem._seal_queue.seal_due()
         assert len(sealed(filesystem, ino)) == SIZE
         for thread in threads:
             thread.join()
