@@ -294,7 +294,7 @@ class StatsReply(_Message, frozen=True, kw_only=True):
         unique_bytes: Canonical bytes (without trailing NULs) of the distinct blocks that files refer to.
         stored_bytes: Allocated bytes of the volume on its host, without staging.
         blocks: Distinct blocks that files refer to.
-        staged_bytes: Written, not yet sealed.
+        staged_bytes: Written, not yet sealed; of hot files what was written back and nobody shares.
         dedup_ratio: Non-hole logical bytes / unique bytes; 1.0 for an empty volume.
         program_version: Of the mount process. It and all below came with 0.2; counts are since the mount began.
         read_only: Mounted read-only.

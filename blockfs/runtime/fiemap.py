@@ -22,9 +22,10 @@ _HEADER: Final = struct.Struct("=QQIIIxxxx")
 _EXTENT: Final = struct.Struct("=QQQ16xI12x")
 _FLAG_SYNC: Final = 1
 _LAST: Final = 0x1
+_SHARED: Final = 0x2000
 # Any other flag means that the place is not there yet (delayed, unwritten), or is not that of these very bytes
 # (encoded, inline, packed with others), or one that we do not know.
-_HARMLESS: Final = _LAST | 0x2000  # FIEMAP_EXTENT_SHARED
+_HARMLESS: Final = _LAST | _SHARED
 
 
 class OddMapError(ValueError):
@@ -65,6 +66,19 @@ def parse(buffer: bytes | bytearray) -> tuple[list[Extent], bool]:
         at = logical + length
         found.append((logical, UNKNOWN if flags & ~_HARMLESS else physical, length))
     return found, bool(flags & _LAST)
+
+
+def unshared(buffer: bytes | bytearray) -> tuple[int, int]:
+    """Bytes of the extents in an answered buffer that nobody else has, and where the next ones begin; 0: all are told.
+
+    Raises:
+        OddMapError: It is no answer.
+    """
+    found, is_last = parse(buffer)
+    end = _HEADER.size + len(found) * _EXTENT.size
+    fields = _EXTENT.iter_unpack(memoryview(buffer)[_HEADER.size : end])
+    total = sum(length for _, _, length, flags in fields if not flags & _SHARED)
+    return total, 0 if is_last or not found else found[-1][0] + found[-1][2]
 
 
 def counted(buffer: bytes | bytearray) -> int:

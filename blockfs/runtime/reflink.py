@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
 
-from blockfs.runtime.fiemap import Extent, OddMapError, counted, differing, parse, request
+from blockfs.runtime.fiemap import Extent, OddMapError, counted, differing, parse, request, unshared
 
 _FICLONE: Final = 0x40049409  # linux/fs.h, _IOW(0x94, 9, int)
 _FICLONERANGE: Final = 0x4020940D  # linux/fs.h, _IOW(0x94, 13, struct file_clone_range)
@@ -141,6 +141,24 @@ def extent_count(descriptor: int, end: int) -> int:
     buffer = request(0, end, 0, sync=False)
     fcntl.ioctl(descriptor, _FIEMAP, buffer)
     return counted(buffer)
+
+
+def unshared_bytes(descriptor: int, end: int) -> int:
+    """How much of the first `end` bytes of a file is shared with nobody, of what was written back. For statistics.
+
+    Raises:
+        OddMapError: The host's answer can't be.
+        OSError: As ioctl(2); EOPNOTSUPP where the filesystem does not tell.
+    """
+    at = total = 0
+    while True:
+        buffer = request(at, end - at, min(_EXTENTS, (end - at) // _PAGE + 1), sync=False)
+        fcntl.ioctl(descriptor, _FIEMAP, buffer)
+        count, following = unshared(buffer)
+        total += count
+        if not at < following < end:
+            return total
+        at = following
 
 
 def apart(still: int, other: int, end: int) -> list[tuple[int, int]]:

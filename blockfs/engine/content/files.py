@@ -267,6 +267,12 @@ class Files:
 
     # --- hot files ---
 
+    def unsealed_bytes(self) -> int:
+        """Bytes that were written and are not blocks yet. Asks the host."""
+        with self._stores.lock:
+            staged_bytes = self._table.staged_bytes
+        return staged_bytes + self._hot.unsealed_bytes()
+
     def _change(
         self, ino: int, hotly: Callable[[Descriptor], None], coldly: Callable[[], None], *, may_block: bool = True
     ) -> None:

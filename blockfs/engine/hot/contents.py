@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from blockfs.engine.content.filestate import MAX_SIZE
@@ -15,8 +15,9 @@ from blockfs.engine.context import Stores
 from blockfs.engine.hot.folder import Descriptor
 from blockfs.errors import FsError, WouldBlock
 from blockfs.runtime.failures import said
+from blockfs.runtime.fiemap import OddMapError
 from blockfs.runtime.linux import allocate, punch_hole
-from blockfs.runtime.reflink import clone_range
+from blockfs.runtime.reflink import clone_range, unshared_bytes
 
 _PAGE: Final = 4096
 
@@ -37,6 +38,17 @@ class HotContents:
         with self._stores.lock:
             state = self._table.peek(ino)
             return None if state is None or state.hot is None else state.hot.file
+
+    def unsealed_bytes(self) -> int:
+        """Bytes that hot files hold and no segment does, of what was written back: what is still to be sealed."""
+        with self._stores.lock:
+            states = [state for ino in self._table.hot if (state := self._table.peek(ino)) is not None]
+            files = [state.hot.file for state in states if state.hot is not None and not state.is_sealed]
+        total = 0
+        for file in files:
+            with suppress(OddMapError, OSError):
+                total += unshared_bytes(file.fd, os.fstat(file.fd).st_size)
+        return total
 
     @contextmanager
     def changing(self, ino: int, *, may_block: bool) -> Iterator[Descriptor | None]:

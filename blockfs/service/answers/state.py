@@ -48,7 +48,7 @@ def stats(session: Conversation, _request: Stats) -> Reply:
         unique_bytes=figures.unique_bytes,
         stored_bytes=stored_bytes(filesystem.volume.path),
         blocks=figures.blocks,
-        staged_bytes=filesystem.staged_bytes,
+        staged_bytes=filesystem.files.unsealed_bytes(),
         dedup_ratio=figures.dedup_ratio,
         program_version=importlib.metadata.version("blocksync"),
         read_only=filesystem.read_only,

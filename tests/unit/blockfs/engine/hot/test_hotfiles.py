@@ -48,7 +48,7 @@ def test_a_mount_says_why_it_is_none(place: Path, tmp_path: Path) -> None:
     path = volume.init(os.fsencode(place / "z"), block_size=BLOCK, compression="zstd").path
     for where, native, why in (
         (path, True, "compressed"),
-        (make(place / "n"), False, "asked"),
+        (make(place / "n"), False, "wanted"),
         (make(tmp_path / "e"), True, "reflinks"),
     ):
         opened = Filesystem.open(where, config(native=native))
@@ -165,6 +165,19 @@ def test_a_large_clean_file_is_kept_for_the_next_open(filesystem: Filesystem) ->
     filesystem.files.flush()
     filesystem.hot.tidy()
     assert filesystem.hot.open(ino) == fd
+
+
+def test_what_is_to_be_sealed_of_a_hot_file_is_told(filesystem: Filesystem) -> None:
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, noise(8 * BLOCK), 0)
+    filesystem.files.fsync(ino)
+    assert filesystem.files.unsealed_bytes() == 8 * BLOCK
+    filesystem.files.flush(ino)
+    assert filesystem.files.unsealed_bytes() == 0
+    os.pwrite(fd, noise(PAGE, 1), 3 * BLOCK)
+    filesystem.files.fsync(ino)
+    assert filesystem.files.unsealed_bytes() == PAGE
 
 
 def test_the_format_is_raised_while_one_lives_and_lowered_by_sealing_all(filesystem: Filesystem) -> None:
