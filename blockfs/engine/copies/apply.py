@@ -345,7 +345,11 @@ class Apply:
     def _check_quiet(self, inode: Inode) -> None:
         """Refuse a file that somebody may be about to change, or has changed without the journal knowing yet."""
         state = self._table.peek(inode.ino)
-        if state is not None and (state.writers or not state.is_published):
+        if state is None:
+            return
+        # What is mapped may be closed long since, and written: the kernel tells only of the close then.
+        is_mapped = state.hot is not None and not state.handles and state.hot.is_in_use
+        if state.writers or is_mapped or not state.is_published:
             raise RefusedError(Reason.BUSY)
 
     def _check_sealed(self, ino: int, content_version: int) -> None:
