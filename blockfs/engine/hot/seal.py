@@ -10,7 +10,8 @@ What is stored already is not taken over: the host compares the bytes, under the
 the stored ones only if they are equal at that moment. So does the hot file, where there is a copy, and NUL bytes share
 a hole.
 
-A file that nobody has open needs no copy: if it was opened meanwhile, it is done again with one.
+A small new file that nobody has open needs no copy: its bytes are put, and if it was opened meanwhile it is done again
+with one. No other file does without: somebody may come to write to it between hashing and sharing.
 
 A copy of one instant holds writers for as long as the host takes to share all extents. Where nobody asked for the
 instant only changed blocks are shared, piece by piece. If somebody wrote meanwhile, the leaves are a mixture of moments
@@ -178,23 +179,21 @@ class HotSealer:
             HostIoError: The host failed.
             CorruptBlockError: A put failed.
         """
-        if job.needs_copy and job.copy is None:
+        job.is_small = job.copy is None and not job.needs_copy and self._is_small_and_new(job)
+        if not job.is_small and job.copy is None:
             self._take(job)
         source = job.hot.file if job.copy is None else job.copy
         job.size_bytes = os.fstat(source.fd).st_size
-        job.is_small = job.copy is None and self._is_small_and_new(job)
         if job.is_small:
             changed = [(0, block_count(job.size_bytes, self._stores.block_size))] if job.size_bytes else []
         elif job.copied is not None:
             changed = job.copied
         else:
-            if job.copy is None:
-                self._write_back(job)
             changed = changed_blocks(self._stores, job.state.ino, source.fd, job.size_bytes)
         self._put(job, source, [number for first, end in changed for number in range(first, end)])
 
     def _is_small_and_new(self, job: HotJob) -> bool:
-        if job.size_bytes > _SMALL_BYTES:
+        if os.fstat(job.hot.file.fd).st_size > _SMALL_BYTES:
             return False
         with self._stores.lock:
             return not self._stores.tree.allocated_blocks(job.state.ino)
@@ -210,7 +209,11 @@ class HotSealer:
     # --- what changes no more ---
 
     def _take(self, job: HotJob) -> None:
-        """Have a copy of what is to be sealed."""
+        """Have a copy of what is to be sealed. Somebody may come to write to a file that nobody has open, too."""
+        if not job.needs_copy:
+            self._write_back(job)
+            job.copy = self._folder.capture(job.hot.file)  # None on a host that can't, to which a volume was copied
+            return
         self.settle(job)
         if job.may_mix or self._captures.is_scattered(job.hot.file):
             if job.may_mix or not self._is_being_written(job):
@@ -286,9 +289,10 @@ class HotSealer:
         job.ids = {number: found[number].block_id for number in numbers}
         absent = set(self._stores.blocks.missing(job.ids.values(), job.hold))
         done: set[int] = set()
+        proven = source if job.needs_copy else job.hot.file  # what shares the stored blocks is clean then
         if not job.is_small:
             there = [one for one in numbers if job.ids[one] not in absent]
-            done = self._share_equal(job, source, there, is_proof=True)
+            done = self._share_equal(job, proven, there, is_proof=True)
             new = {job.ids[one]: one for one in reversed(numbers) if job.ids[one] in absent}
             for run in self._new_runs(job, {one: found[one] for one in sorted(new.values())}):
                 if self._share_new(job, source, run):
@@ -296,9 +300,9 @@ class HotSealer:
         stored_ids = {ZERO_BLOCK, *(job.ids[number] for number in done)}
         for number in numbers:
             if job.ids[number] not in stored_ids:
-                self._put_block(job, source, number, found[number])
+                job.ids[number] = self._put_block(job, source, number, found[number])
                 stored_ids.add(job.ids[number])
-            is_hot_files = source is job.hot.file or job.ids[number] in absent
+            is_hot_files = proven is job.hot.file or job.ids[number] in absent
             stored = align(found[number].length)
             if number not in done or not is_hot_files or stored < self._stores.block_size:
                 job.unshared[number] = stored
@@ -312,7 +316,7 @@ class HotSealer:
         most = max(1, PIECE_BYTES // block_size)
         run: list[tuple[int, Named]] = []
         for number, one in new.items():
-            if job.is_small or number * block_size + align(one.length) > job.size_bytes:
+            if job.copy is None or number * block_size + align(one.length) > job.size_bytes:
                 continue
             if run and not (len(run) < most and number == run[-1][0] + 1 and align(run[-1][1].length) == block_size):
                 yield run
@@ -330,12 +334,14 @@ class HotSealer:
                 [(one.block_id, one.length) for _, one in run], source.fd, run[0][0] * self._stores.block_size, job.hold
             )
 
-    def _put_block(self, job: HotJob, source: Descriptor, number: int, one: Named) -> None:
+    def _put_block(self, job: HotJob, source: Descriptor, number: int, one: Named) -> BlockId:
         self._stores.priority.give_way()
         self._stores.config.checkpoint("blocks.put")
         with translated("block directory"):
             data = os.pread(source.fd, one.length, number * self._stores.block_size)
-            self._stores.blocks.put(data, job.hold, block_id=one.block_id)
+            # What is no copy may have been opened and written since it was hashed: no block must have another one's id.
+            known = None if source is job.hot.file else one.block_id
+            return self._stores.blocks.put(data, job.hold, block_id=known)
 
     def _changed_since(self, job: HotJob, copy: Descriptor) -> set[int]:
         """Blocks of which the hot file's bytes may be other than the copy's: written since, or cut off."""
@@ -359,8 +365,9 @@ class HotSealer:
                 return True
             if not job.needs_copy and (hot.is_in_use or hot.opened != job.opened):
                 job.needs_copy = True
-                job.begin()
-                return False
+                if job.copy is None:
+                    job.begin()
+                    return False
             tree, row = stores.tree, stores.tree.inode(state.ino)
             assert row is not None
             set_blocks(tree, state.ino, job.ids)

@@ -11,12 +11,13 @@ import pytest
 
 from blockfs.engine import volume
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.hot import capture
+from blockfs.engine.hot import capture, seal
 from blockfs.engine.hot.compare import changed_blocks
 from blockfs.engine.hot.folder import Descriptor, HotFolder
 from blockfs.engine.hot.hotfile import HotFile
 from blockfs.engine.names.attributes import AttributeChanges
 from blockfs.errors import FsError, WouldBlock
+from blockfs.service import maintenance
 from blockfs.service.changes import sealed_file
 from blockfs.tree.schema import FORMAT, PLAIN_FORMAT, ROOT_INO, SNAPSHOTS_INO
 from tests.unit.blockfs.engine.hot.hosts import (
@@ -484,3 +485,30 @@ def test_a_killed_mount_leaves_what_was_synced(filesystem: Filesystem) -> None:
     assert sealed(again, find(again, b"f")) == data + b"more"
     assert findings(again) == []
     again.close()
+
+
+@pytest.mark.parametrize("blocks", [1, 20], ids=["small", "large"])
+def test_no_block_gets_the_id_of_what_was_there_before_somebody_came_to_write(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch, blocks: int
+) -> None:
+    """Nobody has it open when it is hashed. Breaks if what is stored then is what somebody has written since."""
+    data = noise(blocks * BLOCK)
+    ino = create(filesystem, b"f")
+    os.pwrite(hot(filesystem, ino), data, 0)
+    filesystem.hot.release(ino)
+    real = seal.named
+    late = [b"late"]
+
+    def named(*arguments: object) -> object:
+        found = real(*arguments)  # type: ignore[arg-type]
+        if late:
+            os.pwrite(hot(filesystem, ino), late.pop(), 10)
+        return found
+
+    monkeypatch.setattr(seal, "named", named)
+    filesystem.files.flush(ino)
+    filesystem.hot.release(ino)
+    filesystem.files.flush(ino)
+    assert sealed(filesystem, ino) == content(filesystem, b"f") == data[:10] + b"late" + data[14:]
+    assert maintenance.scrub(filesystem.blocks, filesystem.tree).clean
+    assert findings(filesystem) == []
