@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -83,11 +83,10 @@ class Cut(msgspec.Struct, frozen=True):
     seed: int
 
 
-def choose_cuts(entries: list[Entry], start: int, count: int, seed: int) -> list[Cut]:
-    """Cuts at random entries that end after position `start`, in the order of the recording."""
+def choose_cuts(entries: list[Entry], start: int, count: int, seed: int, losses: Sequence[Loss]) -> list[Cut]:
+    """Cuts at random entries that end after position `start`, in the order of the recording; losses by turns."""
     chance = random.Random(seed)
     first = next(number for number, entry in enumerate(entries, 1) if entry.end > start)
-    losses = list(Loss)
     counts = sorted(chance.randint(first, len(entries)) for _ in range(count))
     return [Cut(at, losses[number % len(losses)], chance.randrange(1 << 32)) for number, at in enumerate(counts)]
 

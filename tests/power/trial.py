@@ -15,14 +15,15 @@ from typing import Protocol
 
 import msgspec
 
+from blockfs.control.client import ControlClient
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, FsError
 from blockfs.service import maintenance
-from tests.power.disk import SIZE_BYTES, MountedImage, RecordedDisk
+from tests.power.disk import HOSTS, MountedImage, RecordedDisk
 from tests.power.load import Log, run_load
 from tests.power.promises import BrokenPromiseError
-from tests.power.recording import Cut, Replay, choose_cuts, read_entries
+from tests.power.recording import Cut, Loss, Replay, choose_cuts, read_entries
 
 _COMMAND = ("-c", "import sys; from syncer.cli.main import main; sys.argv[0] = 'blocksync'; main()")
 
@@ -40,10 +41,12 @@ class Trial(msgspec.Struct, frozen=True):
     Attributes:
         home: Holds the recording.
         log: What was promised.
+        host: Kind of the filesystem below the volume, see `HOSTS`.
     """
 
     home: Path
     log: Log
+    host: str = "ext4"
 
     @property
     def recording(self) -> Path:
@@ -51,7 +54,9 @@ class Trial(msgspec.Struct, frozen=True):
         return self.home / "recording"
 
 
-def record(home: Path, *, rounds: int, seed: int, compression: str = "none", fault: str = "") -> Trial:
+def record(
+    home: Path, *, rounds: int, seed: int, compression: str = "none", fault: str = "", host: str = "ext4"
+) -> Trial:
     """Run a load on a new volume on a recording disk.
 
     Args:
@@ -60,18 +65,21 @@ def record(home: Path, *, rounds: int, seed: int, compression: str = "none", fau
         seed: Of the load.
         compression: Of the volume.
         fault: Python that is run in the mount process before it mounts.
+        host: Kind of the filesystem below the volume. The mount is native where it can be.
     """
     mountpoint = home / "mount"
     mountpoint.mkdir()
-    with RecordedDisk(home) as disk:
+    with RecordedDisk(home, host) as disk:
         volume = disk.path / "volume"
         blocksync("init", volume, "--block-size", "16KiB", "--compression", compression)
         blocksync("mount", volume, mountpoint, before=fault)
         try:
+            with ControlClient(os.fsencode(volume)) as client:
+                assert client.stats().mode == ("native" if HOSTS[host].has_natives else "writeback")
             log = run_load(mountpoint, volume, disk.position, rounds=rounds, seed=seed)
         finally:
             blocksync("umount", mountpoint)
-    return Trial(home, log)
+    return Trial(home, log, host)
 
 
 Look = Callable[[Path, Log, int], None]
@@ -81,12 +89,12 @@ Look = Callable[[Path, Log, int], None]
 def failures_of(trial: Trial, cuts: Sequence[Cut], look: Look, scratch: Path) -> list[str]:
     """Make the disk of each cut and look at it; says what was wrong with which."""
     entries = read_entries(trial.recording)
-    replay = Replay(trial.recording, entries, scratch / "certain", SIZE_BYTES)
+    replay = Replay(trial.recording, entries, scratch / "certain", HOSTS[trial.host].size_bytes)
     failures = []
     try:
         for cut in cuts:
             replay.make(cut, scratch / "image")
-            with MountedImage(scratch / "image", scratch / "ext4") as image:
+            with MountedImage(scratch / "image", scratch / "host", trial.host) as image:
                 try:
                     look(image.path / "volume", trial.log, replay.position(cut))
                 except (AssertionError, BlockfsError, OSError) as failure:
@@ -98,8 +106,14 @@ def failures_of(trial: Trial, cuts: Sequence[Cut], look: Look, scratch: Path) ->
 
 
 def cut_power(trial: Trial, count: int, look: Look, *, seed: int, processes: int = 1) -> list[str]:
-    """Cut the power `count` times at random places of a recorded load; returns what was wrong."""
-    cuts = choose_cuts(read_entries(trial.recording), trial.log.started, count, seed)
+    """Cut the power `count` times at random places of a recorded load; returns what was wrong.
+
+    btrfs takes it for granted that a disk does whole pages, and mounts one image of a filesystem at a time.
+    """
+    is_btrfs = trial.host == "btrfs"
+    losses = [loss for loss in Loss if not (is_btrfs and loss is Loss.TORN_SECTORS)]
+    cuts = choose_cuts(read_entries(trial.recording), trial.log.started, count, seed, losses)
+    processes = 1 if is_btrfs else processes
     if processes == 1:
         return _failures_in_memory(trial, cuts, look)
     share = -(-len(cuts) // processes)
@@ -117,13 +131,18 @@ def _failures_in_memory(trial: Trial, cuts: Sequence[Cut], look: Look) -> list[s
 
 
 def look_with_engine(volume: Path, log: Log, cut: int) -> None:
-    """Open the volume without FUSE, check all content, before and after sealing what was staged; fsck and scrub."""
-    filesystem = Filesystem.open(os.fsencode(volume), EngineConfig(background=False))
+    """Open the volume without FUSE, check all content, before and after sealing what was staged; fsck and scrub.
+
+    Hot files are taken as they are first, then sealed, then given up.
+    """
+    filesystem = Filesystem.open(os.fsencode(volume), EngineConfig(background=False, native=True))
     try:
         files = _EngineFiles(filesystem)
         check_content(files, log, cut)
         filesystem.files.flush()
         filesystem.snapshots.remove_unfinished()
+        check_content(files, log, cut)
+        filesystem.hot.give_up_all()
         check_content(files, log, cut)
         findings = maintenance.fsck(filesystem.blocks, filesystem.tree, filesystem.volume.staging_path).findings
         if findings:

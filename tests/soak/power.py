@@ -12,7 +12,7 @@ from tests.power.trial import cut_power, look_with_engine, look_with_mount, reco
 from tests.soak.report import Report
 
 MINUTES = 5
-_RECORDINGS = 4
+_RECORDINGS = (("ext4", "none"), ("ext4", "zstd"), ("xfs", "none"), ("btrfs", "none"))
 _ROUNDS = 300
 
 
@@ -23,17 +23,17 @@ def run(scale: float, report: Report) -> None:
         AssertionError: A promise was broken.
     """
     failures = []
-    for seed in range(_RECORDINGS):
+    for seed, (host, compression) in enumerate(_RECORDINGS):
         home = Path(tempfile.mkdtemp(prefix="blocksync-power-"))
         try:
-            compression = "zstd" if seed % 2 else "none"
-            trial = record(home, rounds=_ROUNDS, seed=seed, compression=compression)
+            trial = record(home, rounds=_ROUNDS, seed=seed, compression=compression, host=host)
             cuts, mounted = effort.soak("power cuts", scale), effort.soak("power cuts, mounted", scale)
             broken = cut_power(trial, cuts, look_with_engine, seed=seed, processes=2)
             broken += cut_power(trial, mounted, look_with_mount, seed=seed + 1000)
             entries = read_entries(trial.recording)
             report.record(
                 f"recording {seed}",
+                host=host,
                 compression=compression,
                 snapshots=len(trial.log.snapshots),
                 writes=sum(entry.offset is not None for entry in entries),
