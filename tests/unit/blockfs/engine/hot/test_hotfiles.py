@@ -49,7 +49,7 @@ def test_a_mount_says_why_it_is_none(place: Path, tmp_path: Path) -> None:
     path = volume.init(os.fsencode(place / "z"), block_size=BLOCK, compression="zstd").path
     for where, native, why in (
         (path, True, "compressed"),
-        (make(place / "n"), False, "wanted"),
+        (make(place / "n"), False, "asked"),
         (make(tmp_path / "e"), True, "reflinks"),
     ):
         opened = Filesystem.open(where, config(native=native))
