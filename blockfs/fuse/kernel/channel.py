@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from blockfs.fuse.kernel import encode, wire
+from blockfs.fuse.kernel.helped import Helper
 
 _TRY_AGAIN: Final = frozenset({errno.ENOENT, errno.EINTR})
 """Of read: the request was taken back before it was here, or a signal came."""
@@ -37,6 +38,7 @@ class Channel:
         self._view = memoryview(self._buffer)
         self._lock = threading.Lock()
         self._is_closed = False
+        self._helper: Helper | None = None
         self._polling = select.poll()
         self._polling.register(fd, select.POLLIN)
 
@@ -98,12 +100,23 @@ class Channel:
         finally:
             os.close(own)
 
+    def use_helper(self) -> None:
+        """From now on have files registered by the root helper: this process may not do it itself.
+
+        Raises:
+            OSError: There is none, or it refuses us.
+        """
+        self._helper = Helper(self._fd)
+
     def register(self, descriptor: int) -> int:
         """Have the kernel know a file of the host, for handles that pass through to it; returns its backing id.
 
         Raises:
             OSError: EPERM: not for this process, or not agreed in INIT. ELOOP: it lies on stacked filesystems.
         """
+        if self._helper is not None:
+            with self._lock:
+                return self._helper.register(descriptor)
         return self._order(wire.BACKING_OPEN, wire.BACKING_MAP.pack(descriptor, 0, 0))
 
     def unregister(self, backing_id: int) -> None:
@@ -112,7 +125,11 @@ class Channel:
         Raises:
             OSError: ENODEV: the connection is closed.
         """
+        if self._helper is not None:
+            with self._lock:
+                return self._helper.unregister(backing_id)
         self._order(wire.BACKING_CLOSE, wire.BACKING_ID.pack(backing_id))
+        return None
 
     def _order(self, order: int, argument: bytes) -> int:
         with self._lock:  # none of the two waits for anything
@@ -126,4 +143,6 @@ class Channel:
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
+                if self._helper is not None:
+                    self._helper.close()
                 os.close(self._fd)
