@@ -75,6 +75,16 @@ def test_a_mount_goes_on_without_the_helper_and_the_helper_without_the_mount() -
         as_nobody sh -c 'echo one >/mnt/m/one'
         kill -9 $(child)
         as_nobody sh -c 'echo two >/mnt/m/two; cat /mnt/m/one /mnt/m/two'
+        as_nobody "$PYTHON_BIN/python" -c '
+import os, sys
+file = open("/mnt/m/open", "w+")
+file.write("open")
+file.flush()
+print("kill", flush=True)
+sys.stdin.readline()
+file.close()
+print(open("/mnt/m/open", "r+").read(), flush=True)
+' < <(while ! [ -s /mnt/said ]; do :; done; kill -9 $(child); echo) | tee /mnt/said
         as_nobody blocksync umount /mnt/m
         as_nobody blocksync mount /mnt/host/v /mnt/m
         as_nobody sh -c 'exec 3>/mnt/m/three; echo three >&3; sync /mnt/m/three; kill -9 $(cat /mnt/host/v/lock)'
@@ -86,7 +96,7 @@ def test_a_mount_goes_on_without_the_helper_and_the_helper_without_the_mount() -
         as_nobody blocksync fsck /mnt/host/v
     """
     )
-    assert shown.startswith("one\ntwo\n")
+    assert shown.startswith("one\ntwo\nkill\nopen\n")
     assert "three\n" in shown
     assert "0 findings" in shown
 

@@ -10,12 +10,15 @@ import fcntl
 import os
 import select
 import threading
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import trio
 
 from blockfs.fuse.kernel import encode, wire
 from blockfs.fuse.kernel.helped import Helper
+
+R = TypeVar("R")
 
 _TRY_AGAIN: Final = frozenset({errno.ENOENT, errno.EINTR})
 """Of read: the request was taken back before it was here, or a signal came."""
@@ -115,8 +118,7 @@ class Channel:
             OSError: EPERM: not for this process, or not agreed in INIT. ELOOP: it lies on stacked filesystems.
         """
         if self._helper is not None:
-            with self._lock:
-                return self._helper.register(descriptor)
+            return self._helped(lambda helper: helper.register(descriptor))
         return self._order(wire.BACKING_OPEN, wire.BACKING_MAP.pack(descriptor, 0, 0))
 
     def unregister(self, backing_id: int) -> None:
@@ -126,10 +128,20 @@ class Channel:
             OSError: ENODEV: the connection is closed.
         """
         if self._helper is not None:
-            with self._lock:
-                return self._helper.unregister(backing_id)
+            return self._helped(lambda helper: helper.unregister(backing_id))
         self._order(wire.BACKING_CLOSE, wire.BACKING_ID.pack(backing_id))
         return None
+
+    def _helped(self, ask: Callable[[Helper], R]) -> R:
+        """Ask the helper; one that has gone may be back. What was registered before is the kernel's until the end."""
+        with self._lock:
+            if self._is_closed or self._helper is None:
+                raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+            try:
+                return ask(self._helper)
+            except ConnectionError:
+                self._helper = Helper(self._fd)
+                return ask(self._helper)
 
     def _order(self, order: int, argument: bytes) -> int:
         with self._lock:  # none of the two waits for anything

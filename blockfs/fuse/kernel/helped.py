@@ -22,7 +22,7 @@ class Helper:
         path: Of the helper's socket.
 
     Raises:
-        OSError: There is none, it is not root's, or it refuses us.
+        OSError: There is none, it is not root's, or it refuses us. ConnectionError, here and later: it has gone.
     """
 
     def __init__(self, device: int, path: str = SOCKET) -> None:
@@ -57,9 +57,9 @@ class Helper:
         try:
             socket.send_fds(self._socket, [REQUEST.pack(what, number)], descriptors)
             said = self._socket.recv(ANSWER.size)
-        except OSError:
+        except OSError as error:
             self._socket.close()  # no later answer may be taken for another's
-            raise
+            raise ConnectionResetError(errno.ECONNRESET, f"the helper: {error}") from None
         if len(said) != ANSWER.size:
             self._socket.close()
             raise ConnectionResetError(errno.ECONNRESET, "the helper has ended")
