@@ -1,13 +1,19 @@
 """Connections that keep `Expect: 100-continue`: the body goes out when the server asks for it, or says nothing.
 
+They end when nobody waits for the reply any more: no write may go on behind our back.
+
 http.client sends the body at once and overlooks a 100. A server that refuses (412: the object is there) would get
 16 MiB for nothing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
+import socket
+import threading
+from contextvars import ContextVar
 from http.client import HTTPException
 from http.client import HTTPResponse as ClientResponse
 from typing import TYPE_CHECKING, Any, Final
@@ -25,11 +31,60 @@ _MAX_LINE_BYTES: Final = 1 << 16
 _MAX_LINES: Final = 100
 
 
+class Leash:
+    """By which one thread ends the request of another one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._line: HTTPConnection | None = None
+        self._is_cut = False
+
+    def hold(self, line: HTTPConnection) -> None:
+        """The request is about to go out on this connection.
+
+        Raises:
+            HTTPException: It has been cut.
+        """
+        with self._lock:
+            if self._is_cut:
+                raise HTTPException("nobody waits any more")
+            self._line = line
+
+    def let_go(self) -> None:
+        """The reply is here: what happens to the connection from now on is not the request's."""
+        with self._lock:
+            self._line = None
+
+    def cut(self) -> None:
+        """End the request: if it has not gone out it never will, if it has its connection ends."""
+        with self._lock:
+            self._is_cut = True
+            if self._line is not None:
+                hang_up(self._line)
+
+
+LEASH: Final[ContextVar[Leash | None]] = ContextVar("LEASH", default=None)
+"""Of the request that this task, and the thread that works for it, is about."""
+
+
+def hang_up(line: HTTPConnection) -> None:
+    """End a connection on which another thread may be waiting: its wait ends, too."""
+    sock = getattr(line, "sock", None)
+    if isinstance(sock, socket.socket):
+        with contextlib.suppress(OSError):  # it is closed already
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)  # not TLS's own: another thread is reading
+
+
 class _Expecting(_Mixed):
     """What both kinds of connections do."""
 
     _expects = False
     _early: bytes | None = None
+
+    def connect(self) -> None:
+        """Connect, unless nobody waits any more."""
+        super().connect()
+        self._hold()
 
     def putheader(self, header: str, *values: Any) -> None:  # type: ignore[override]
         """Notice what is expected."""
@@ -39,6 +94,7 @@ class _Expecting(_Mixed):
 
     def endheaders(self, message_body: Any = None, *, encode_chunked: bool = False) -> None:
         """Send the headers; if a 100 is expected, wait for it, or for a final reply."""
+        self._hold()
         super().endheaders(message_body, encode_chunked=encode_chunked)
         if self._expects:
             self._expects = False
@@ -65,6 +121,11 @@ class _Expecting(_Mixed):
         """Close; the next request begins anew."""
         self._expects, self._early = False, None
         super().close()
+
+    def _hold(self) -> None:
+        leash = LEASH.get()
+        if leash is not None:
+            leash.hold(self)
 
     def _await_permission(self) -> bytes | None:
         """The first line of a final reply; None: the body is to be sent."""

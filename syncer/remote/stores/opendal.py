@@ -149,9 +149,17 @@ class OpendalStore:
         await trio.lowlevel.checkpoint()
 
     async def _run(self, work: Callable[[], T], *, writes: bool = False) -> T:
-        """Do something in a thread. It is waited for, also when cancelled, and OpenDAL ends it in time."""
+        """Do something in a thread. A write is waited for, also when cancelled: OpenDAL ends its request in time.
+
+        A read is not: of a server that answers a listing with something else OpenDAL asks for the next page for ever.
+        """
         self.counters.requests += 1
-        return await trio.to_thread.run_sync(lambda: self._told(work, writes=writes), limiter=self._threads)
+        with trio.move_on_after(_BODY_S):
+            return await trio.to_thread.run_sync(
+                lambda: self._told(work, writes=writes), limiter=self._threads, abandon_on_cancel=not writes
+            )
+        kind = ReplyLostError if writes else RemoteUnavailableError
+        raise kind(f"{self._text}: no answer within {_BODY_S:g} s")
 
     # --- in threads
 
@@ -283,7 +291,9 @@ def _first_line(text: str) -> str:
     if code is not None:
         return f"{code[1]}: {code[2]}"[:200]
     line = (found[3] if found else text).split("\n")[0].partition(", context: {")[0].strip(" =>")
-    return "".join(c for c in line if c.isprintable())[:200] or (found[1] if found else "failed")
+    status = _STATUS.search(text)
+    said = f"{'failed ' if line.startswith('at ') else ''}{line}{f' ({status[1]})' if status else ''}"
+    return "".join(c for c in said if c.isprintable())[:200]
 
 
 def _modified_ns(where: str, when: datetime | None) -> int:

@@ -181,7 +181,7 @@ class SftpStore:
             kind = ReplyLostError if writes else RemoteUnavailableError
             raise kind(f"{where}: {_reason(error)}") from error
         except asyncssh.SFTPNoSuchFile as error:
-            raise NotFoundError(f"{where}: {error.reason}; was it removed, or unmounted?") from error
+            raise RemoteUnavailableError(f"{where}: {error.reason}; is it mounted?") from error
         except asyncssh.SFTPError as error:
             raise RemoteUnavailableError(f"{where}: {_reason(error)}") from error
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
+from http.client import HTTPException
 
 import pytest
 import trio
@@ -71,3 +73,53 @@ def test_a_server_that_knows_nothing_of_it_is_sent_the_body_after_a_while(monkey
 
     trio.run(main)
     assert bytes(got).endswith(b"\r\n\r\n" + BODY)
+
+
+def test_a_request_that_nobody_waits_for_any_more_ends_with_its_connection() -> None:
+    """Breaks when a write that was given up arrives later, over a newer one, or keeps its thread until a time-out."""
+    got = bytearray()
+
+    async def main() -> None:
+        ended, began = trio.Event(), trio.Event()
+
+        async def server(stream: trio.SocketStream) -> None:
+            async for data in stream:
+                got.extend(data)
+                began.set()
+                if len(got) > 1000:
+                    await trio.sleep(0.001)
+            ended.set()
+
+        async with trio.open_nursery() as nursery:
+            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(functools.partial(trio.serve_listeners, server, listeners))
+            url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
+            transport = HttpTransport(parse_address(url), None, HttpSettings(read_timeout_s=3600.0), Counters())
+            async with trio.open_nursery() as sending:
+                sending.start_soon(transport.send, put(BODY * 10, {}))
+                await began.wait()
+                sending.cancel_scope.cancel()
+            with trio.fail_after(60):
+                await ended.wait()
+            transport.close()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+    assert len(got) < 10 * len(BODY)
+
+
+def test_a_request_that_was_given_up_while_it_connects_is_never_sent() -> None:
+    leash = expecting.Leash()
+    leash.cut()
+    with serving(lambda _: Answer(200)) as script:
+        address = parse_address(script.url)
+        line = expecting.ExpectingConnection(address.host, address.port)
+        with pytest.raises(HTTPException, match="nobody waits"):
+            contextvars.copy_context().run(sent_on, line, leash)
+        line.close()
+    assert script.arrived == []
+
+
+def sent_on(line: expecting.ExpectingConnection, leash: expecting.Leash) -> None:
+    expecting.LEASH.set(leash)
+    line.request("PUT", "/x", body=b"late")
