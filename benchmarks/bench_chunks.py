@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from pyfastcdc import FastCDC
 
-from benchmarks.harness import Result, interleaved, seconds
+from benchmarks.harness import Result, interleaved
 from syncer.remote.repository.format import indexes
 from syncer.remote.repository.format.chunks import WINDOW_BYTES, Chunker, Old, Range, cut_window, windows_to_cut
 from syncer.remote.repository.format.codec import Codec
@@ -46,11 +49,11 @@ def _cuts() -> list[Result]:
     results = []
     for work, (new, changed) in works.items():
         jobs: dict[str, Callable[[], float]] = {
-            "FastCDC alone": lambda new=new: seconds(lambda: _alone(new)) * 1e3,  # type: ignore[misc]
-            "full pass": lambda new=new: seconds(lambda: _Content(new)) * 1e3,  # type: ignore[misc]
+            "FastCDC alone": lambda new=new: _milliseconds(lambda: _alone(new)),  # type: ignore[misc]
+            "full pass": lambda new=new: _milliseconds(lambda: _full(content, new)),  # type: ignore[misc]
             "after the edit": partial(_after, content, new, changed),
         }
-        results += interleaved(f"128 MiB cut, {work}", "ms", jobs, REPETITIONS)
+        results += interleaved(f"128 MiB cut, {work}", "ms of processor time", jobs, REPETITIONS)
     return results
 
 
@@ -67,7 +70,7 @@ class _Content:
 
 
 def _after(content: _Content, new: bytes, changed: list[Range]) -> float:
-    """Milliseconds until all chunks are known."""
+    """Milliseconds of processor time until all chunks are known."""
 
     def cut() -> None:
         for start in windows_to_cut(content.chunker, len(new), content.size, changed):
@@ -76,7 +79,13 @@ def _after(content: _Content, new: bytes, changed: list[Range]) -> float:
             for _ in cut_window(content.chunker, start, len(new), _reading(new), old=old):
                 pass
 
-    return seconds(cut) * 1e3
+    return _milliseconds(cut)
+
+
+def _full(content: _Content, new: bytes) -> None:
+    for start in range(0, len(new), WINDOW_BYTES):
+        for _ in cut_window(content.chunker, start, len(new), _reading(new)):
+            pass
 
 
 def _alone(data: bytes) -> None:
@@ -98,33 +107,51 @@ def _edited(data: bytes, places: list[int], length: int) -> tuple[bytes, list[Ra
 
 
 def _indexes() -> list[Result]:
-    """By a process of its own: what making them takes is not to be measured."""
-    command = [sys.executable, "-c", "from benchmarks.bench_chunks import child; child()"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    units = {"opened": "s", "more memory": "MB RssAnon", "a chunk found": "µs", "a chunk not found": "µs"}
+    """In a process of its own, which has not made them: for its memory."""
+    rng, keys, codec = random.Random(2), _keys(), Codec()
+    with tempfile.TemporaryDirectory(prefix="blocksync-bench-") as folder:
+        for number in range(INDEXES):
+            digest, raw, some = _made(rng, keys, codec)
+            Path(folder, f"index-{number}").write_bytes(digest + raw)
+            Path(folder, f"ids-{number}").write_bytes(b"".join(some))
+        command = [sys.executable, "-c", "import sys; from benchmarks.bench_chunks import child; child(sys.argv[1])"]
+        told = subprocess.run([*command, folder], capture_output=True, text=True, check=True).stdout.split()
+    units = {"opened": "ms", "memory": "MB RssAnon more", "a chunk found": "µs", "a chunk not found": "µs"}
     return [
-        Result(work=f"a million chunks in six indexes, {work}", subject="index", unit=unit, values=[float(told[n])])
-        for n, (work, unit) in enumerate(units.items())
+        Result(work=f"a million chunks in six indexes, {work}", subject="index", unit=unit, values=[float(value)])
+        for (work, unit), value in zip(units.items(), told, strict=True)
     ]
 
 
-def child() -> None:
-    """Make six indexes, open them, look for chunks."""
-    rng, keys, codec = random.Random(2), derive(MasterKey(bytes(32)), bytes(16)), Codec()
-    made = [_made(rng, keys, codec) for _ in range(INDEXES)]
-    ids = [each for _, _, some in made for each in some]
-    rng.shuffle(ids)
-    before, found = _anonymous_mb(), list[indexes.Section]()
+def child(folder: str) -> None:
+    """Open six indexes, look for chunks."""
+    keys, codec, before, found = _keys(), Codec(), _anonymous_mb(), list[indexes.Section]()
 
     def open_all() -> None:
-        found.extend(indexes.decode(keys, digest, raw, codec).files for digest, raw, _ in made)
+        for path in Path(folder).glob("index-*"):
+            raw = path.read_bytes()
+            found.append(indexes.decode(keys, raw[:32], raw[32:], codec).files)
 
-    opened = seconds(open_all)
+    opened = _milliseconds(open_all)
     more = _anonymous_mb() - before
-    there = seconds(lambda: [next(filter(None, (each.find(known) for each in found))) for known in ids])
+    told = b"".join(path.read_bytes() for path in Path(folder).glob("ids-*"))
+    ids = [ChunkId(told[at : at + 32]) for at in range(0, len(told), 32)]
+    random.Random(3).shuffle(ids)
     absent = [ChunkId(each[::-1]) for each in ids]
-    missing = seconds(lambda: [[each.find(other) for each in found] for other in absent])
-    print(opened, more, there / len(ids) * 1e6, missing / len(ids) * 1e6)
+    there = _milliseconds(lambda: [next(filter(None, (each.find(known) for each in found))) for known in ids])
+    missing = _milliseconds(lambda: [[each.find(other) for each in found] for other in absent])
+    print(opened, more, there / len(ids) * 1e3, missing / len(ids) * 1e3)
+
+
+def _keys() -> Keys:
+    return derive(MasterKey(bytes(32)), bytes(16))
+
+
+def _milliseconds(action: Callable[[], object]) -> float:
+    """Processor time: all of this is of one thread, and other work of the machine must not count."""
+    started = time.thread_time()
+    action()
+    return (time.thread_time() - started) * 1e3
 
 
 def _made(rng: random.Random, keys: Keys, codec: Codec) -> tuple[bytes, bytes, list[ChunkId]]:

@@ -137,11 +137,10 @@ def cut_window(
     unknown = [at for at in touched if not _contains(known, at, min(at + step, end))]
     bytes_ = _Bytes(read, step, end, [(first, read(first, last)) for first, last in _runs(unknown, step, end)])
     full = bytes_.blocks_with_data(chunker.zeros)
-    if old is not None:
-        unseen = set(range(start, end, step)).difference(touched)
+    if old is not None and (unseen := set(range(start, end, step)).difference(touched)):
         for at, length in old.chunks:
             full.update(unseen.intersection(range(at // step * step, at + length, step)))
-    olds = _with_ends(old.chunks) if old else {}
+    olds = _with_ends(old.chunks) if old and dirty != [(start, end)] else {}
     for first, last in _runs(sorted(full), step, end):
         yield from _cut_run(chunker, first, last, bytes_, _Reusable(olds, dirty, last))
 
@@ -150,15 +149,13 @@ class _Reusable:
     """Which old chunks lie in a run of blocks as they did, by where they begin."""
 
     def __init__(self, olds: dict[int, Range], dirty: Sequence[Range], end: int) -> None:
-        self._olds = olds
+        self.olds: Final = olds
         self._dirty = dirty
         self._end = end
 
     def length_at(self, at: int) -> int:
-        """The length of the old chunk here that a cut would make again; 0: there is none."""
-        if (found := self._olds.get(at)) is None:
-            return 0
-        length, old_end = found
+        """The length of the old chunk here, if a cut would make it again; else 0."""
+        length, old_end = self.olds[at]
         chunk_end = at + length
         if self._end != old_end and chunk_end + _END_MARGIN > min(self._end, old_end):
             return 0
@@ -167,7 +164,7 @@ class _Reusable:
 
 def _cut_run(chunker: Chunker, at: int, end: int, data: _Bytes, reusable: _Reusable) -> Iterator[Chunk]:
     while at < end:
-        if length := reusable.length_at(at):
+        if at in reusable.olds and (length := reusable.length_at(at)):
             yield Chunk(at, length, None)
             at += length
             continue
@@ -180,7 +177,7 @@ def _cut_run(chunker: Chunker, at: int, end: int, data: _Bytes, reusable: _Reusa
                 break
             yield Chunk(at, length, view[at - view_start : at - view_start + length])
             at += length
-            if reusable.length_at(at):
+            if at in reusable.olds and reusable.length_at(at):
                 break
 
 
