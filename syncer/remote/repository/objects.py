@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import trio
@@ -164,6 +164,12 @@ class Objects:
             if found is not None:
                 return found
         return None
+
+    def packs(self) -> Iterator[tuple[PackRef, int]]:
+        """All packs that the indexes name, and their lengths; one may come more than once."""
+        for index in self._live:
+            yield from index.trees.packs.items()
+            yield from index.files.packs.items()
 
     async def put_index(self, trees: Sequence[Pack], files: Sequence[Pack]) -> None:
         """Write an index of new packs; small ones that are there already are written again with it."""

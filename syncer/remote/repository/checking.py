@@ -1,0 +1,215 @@
+"""Whether a repository holds what its heads promise: every commit that can be restored, down to the places of chunks.
+
+Nothing is changed. What is wrong is named, with what hangs on it; what nobody names is only counted: it is what a crash
+leaves, or what another device is about to name.
+
+Source: docs/design/repository.md, section 14.
+"""
+
+from __future__ import annotations
+
+import random as randomness
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+import trio
+
+from syncer.errors import DamagedObjectError, NotFoundError, SyncerError
+from syncer.remote.parallel import for_each
+from syncer.remote.repository.format.entries import (
+    ID_BYTES,
+    PARKED,
+    TOP,
+    Bytes,
+    Entry,
+    Up,
+    decode_entry,
+    decode_up,
+    key_of,
+)
+from syncer.remote.repository.format.history import Commit, CommitId
+from syncer.remote.repository.format.keys import ChunkId, Content
+from syncer.remote.repository.format.lists import blocks_of, chunks_of
+from syncer.remote.repository.format.packs import MAX_BYTES as MAX_PACK_BYTES
+from syncer.remote.repository.format.packs import read_pack
+from syncer.remote.repository.format.prolly import Root, reachable
+from syncer.remote.repository.format.sealed import Kind
+from syncer.remote.repository.objects import Objects, ThreadNodes
+
+_MOST_PROBLEMS: Final = 1000
+_AT_ONCE: Final = 4
+
+
+class Findings(msgspec.Struct, kw_only=True):
+    """What a check found.
+
+    Attributes:
+        problems: What is wrong, each named; at most 1,000.
+        commits: That can be restored.
+        entries: In the trees of heads, files and all else.
+        packs: On the store.
+        unnamed_packs: Of them those that no index names.
+        packs_read: That were read as a whole.
+        bytes_read: Of them.
+    """
+
+    problems: list[str] = msgspec.field(default_factory=list)
+    commits: int = 0
+    entries: int = 0
+    packs: int = 0
+    unnamed_packs: int = 0
+    packs_read: int = 0
+    bytes_read: int = 0
+
+    def add(self, problem: object) -> None:
+        """Another one."""
+        if len(self.problems) < _MOST_PROBLEMS:
+            self.problems.append(str(problem))
+
+
+class Checker:
+    """One check of one repository."""
+
+    def __init__(
+        self, objects: Objects, grid: int, *, share: float = 0.0, chosen: Callable[[], float] = randomness.random
+    ) -> None:
+        """Prepare.
+
+        Args:
+            objects: The repository's.
+            grid: Bytes of a block of the share.
+            share: Of the packs so many are read as a whole, 0 to 1.
+            chosen: Draws from 0 to 1, which.
+        """
+        self.findings: Final = Findings()
+        self._objects = objects
+        self._nodes = ThreadNodes(objects)
+        self._grid = grid
+        self._share = share
+        self._chosen = chosen
+        self._sizes: dict[str, int] = {}
+        self._known: set[ChunkId] = set()
+
+    async def run(self) -> Findings:
+        """Look at everything.
+
+        Raises:
+            SyncerError: The store can't be asked. What is damaged or missing is a finding.
+        """
+        self._sizes = {blob.name: blob.size_bytes for blob in await self._objects.store.listing(Kind.PACK.folder)}
+        self.findings.packs = len(self._sizes)
+        try:
+            await self._objects.look()
+            commits = await self._commits()
+        except DamagedObjectError as error:
+            self.findings.add(error)
+            return self.findings
+        for commit, heads in commits.items():
+            await trio.to_thread.run_sync(self._tree, commit, heads)
+        self._indexed()
+        await for_each(self._to_read(), self._read, _AT_ONCE)
+        return self.findings
+
+    async def _commits(self) -> dict[CommitId, Commit]:
+        """Those that heads name, and of their ancestors those that are kept."""
+        heads = await self._objects.heads()
+        found: dict[CommitId, Commit] = {}
+        wanted = {head.commit: True for head in heads.values()}
+        while wanted:
+            behind: dict[CommitId, bool] = {}
+            for commit, must in wanted.items():
+                try:
+                    found.update(await self._objects.commits([commit]))
+                except NotFoundError:
+                    if must:
+                        self.findings.add(f"the commit {commit.hex()} is missing: a head names it")
+                    continue
+                except DamagedObjectError as error:
+                    self.findings.add(error)
+                    continue
+                behind.update((parent, False) for parent in found[commit].parents if parent not in found)
+            wanted = behind
+        self.findings.commits = len(found)
+        return found
+
+    def _tree(self, name: CommitId, commit: Commit) -> None:
+        told = f"commit {name.hex()[:16]}"
+        try:
+            root = msgspec.msgpack.decode(commit.root, type=Root) if commit.root else None
+        except msgspec.MsgspecError:
+            self.findings.add(f"{told}: what names its tree is malformed")
+            return
+        entries: dict[bytes, Entry] = {}
+        ups: dict[bytes, Up] = {}
+        try:
+            for key, value in (pair for _, leaf in reachable(self._nodes, root, self._known) for pair in leaf):
+                if len(key) > ID_BYTES:
+                    entries[key] = decode_entry(key, value)
+                else:
+                    ups[key] = decode_up(key, value)
+        except SyncerError as error:
+            self.findings.add(f"{told}: {error}")
+        self.findings.entries += len(entries)
+        self._directories(told, entries, ups)
+        for key, entry in entries.items():
+            if entry.file is not None:
+                self._file(told, key, entry.file)
+
+    def _directories(self, told: str, entries: dict[bytes, Entry], ups: dict[bytes, Up]) -> None:
+        for key, entry in entries.items():
+            up = ups.get(entry.object)  # it may be in a node that another tree has, too
+            if up is not None and key_of(up.parent, up.name) != key:
+                self.findings.add(f"{told}: directory {entry.object.hex()} is not where it says")
+        if len({entry.object for entry in entries.values()}) != len(entries):
+            self.findings.add(f"{told}: an object is at two places")
+
+    def _file(self, told: str, key: bytes, file: Bytes) -> None:
+        called = f"{told}: a file in {'the top' if key[:ID_BYTES] in (TOP, PARKED) else key[:ID_BYTES].hex()}"
+        try:
+            blocks_of(self._nodes, file, self._grid)
+            for chunk in chunks_of(self._nodes, file):
+                size = self._sizes.get(chunk.pack.name)
+                if size is None:
+                    self.findings.add(f"{called}: the pack {chunk.pack.name} is missing")
+                    return
+                if chunk.offset + chunk.stored > size:
+                    self.findings.add(f"{called}: the pack {chunk.pack.name} is shorter than it was")
+                    return
+        except SyncerError as error:
+            self.findings.add(f"{called}: {error}")
+
+    def _indexed(self) -> None:
+        named = {pack.name: size for pack, size in self._objects.packs()}
+        for name, size in named.items():
+            if self._sizes.get(name, size) != size:
+                self.findings.add(f"the pack {name} has {self._sizes[name]} bytes, and {size} by the index")
+        self.findings.unnamed_packs = len(self._sizes.keys() - named.keys())
+
+    def _to_read(self) -> Iterator[str]:
+        return (name for name in self._sizes if self._chosen() < self._share)
+
+    async def _read(self, name: str) -> None:
+        try:
+            raw = await self._objects.store.get(name, most_bytes=MAX_PACK_BYTES)
+            await trio.to_thread.run_sync(self._open, name, raw)
+        except NotFoundError:
+            self.findings.add(f"the pack {name} has just gone")
+            return
+        except DamagedObjectError as error:
+            self.findings.add(error)
+        else:
+            self.findings.bytes_read += len(raw)
+        self.findings.packs_read += 1
+
+    def _open(self, name: str, raw: bytes) -> None:
+        """See that all chunks of a pack are what they should be, whatever it holds."""
+        try:
+            content = Content.FILES
+            pack, reader = read_pack(self._objects.keys, content, name, raw)
+        except DamagedObjectError:
+            content = Content.TREES
+            pack, reader = read_pack(self._objects.keys, content, name, raw)
+        view = memoryview(raw)
+        for entry in pack.entries:
+            reader.open(entry, view[entry.offset : entry.end], self._objects.codec)

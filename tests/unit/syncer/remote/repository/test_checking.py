@@ -1,0 +1,108 @@
+"""Checks: a repository that is whole has no problems, and whatever is missing, cut, flipped or swapped is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+import trio
+
+from syncer.core.model import Kind, meta_of
+from syncer.ports.orders import write_one
+from syncer.remote.repository.checking import Checker, Findings
+from syncer.remote.repository.objects import Objects
+from syncer.remote.stores.memory import MemoryStore
+from tests.contract.writing import store_order
+from tests.unit.syncer.remote.repository.nodes import KEYS
+from tests.unit.syncer.remote.repository.test_client import GRID, Share, listed, path, put, random_bytes
+
+Stored = dict[str, tuple[bytes, int]]
+
+
+async def written(share: Share) -> None:
+    one, other = share.client(1), share.client(2)
+    await write_one(one, store_order(path("d"), Kind.DIRECTORY, b"", meta_of(0o755)))
+    for number in range(30):
+        await put(one, f"d/{number}", random_bytes(number, 3000))
+    await put(one, "large", random_bytes(1, 3 << 20))
+    await one.commit()
+    await put(other, "large", random_bytes(2, 3 << 20), (await listed(other))[path("large")])
+    await other.commit()
+    await one.list_objects()
+    await put(one, "more", b"more")
+    await one.commit()
+
+
+def checked(objects: Stored, share: float = 1.0) -> Findings:
+    return trio.run(Checker(Objects(MemoryStore(objects), KEYS), GRID, share=share).run)
+
+
+@pytest.fixture(scope="module")
+def whole() -> Stored:
+    share = Share()
+    trio.run(written, share)
+    return share.objects
+
+
+def test_a_repository_that_is_whole_has_no_problems(whole: Stored) -> None:
+    found = checked(dict(whole))
+    assert found.problems == []
+    assert found.commits == 3
+    assert found.packs == found.packs_read == sum(name.startswith("packs/") for name in whole)
+    assert found.unnamed_packs == 0
+    assert checked(dict(whole), share=0).packs_read == 0
+    assert checked({}).problems == []
+
+
+def cut(raw: bytes) -> bytes:
+    return raw[:-1]
+
+
+def flipped(raw: bytes) -> bytes:
+    return raw[: len(raw) // 2] + bytes([raw[len(raw) // 2] ^ 4]) + raw[len(raw) // 2 + 1 :]
+
+
+@pytest.mark.parametrize("damage", [cut, flipped], ids=["cut", "flipped"])
+@pytest.mark.parametrize("kind", ["packs/", "indexes/", "commits/", "heads/"])
+def test_whatever_is_damaged_is_named(whole: Stored, kind: str, damage: Callable[[bytes], bytes]) -> None:
+    for name in [name for name in whole if name.startswith(kind)]:
+        objects = dict(whole)
+        raw, when = objects.pop(name)
+        found = checked(objects | {name: (damage(raw), when)})
+        assert any(name in problem for problem in found.problems), (name, found.problems)
+
+
+def test_packs_that_are_missing_are_named_and_so_are_trees_that_no_index_finds(whole: Stored) -> None:
+    for name in [name for name in whole if name.startswith("packs/")]:
+        found = checked({key: value for key, value in whole.items() if key != name})
+        assert any(name in problem or "tree node" in problem for problem in found.problems), (name, found.problems)
+    assert checked({key: value for key, value in whole.items() if not key.startswith("indexes/")}).problems
+
+
+def test_a_missing_commit_that_a_head_names_is_named(whole: Stored) -> None:
+    found = [checked({k: v for k, v in whole.items() if k != name}) for name in whole if name.startswith("commits/")]
+    missing = [problem for each in found for problem in each.problems if "a head names it" in problem]
+    assert len(missing) == sum(name.startswith("heads/") for name in whole)
+
+
+def test_swapped_packs_are_named(whole: Stored) -> None:
+    one, other = Random(1).sample(sorted(name for name in whole if name.startswith("packs/")), 2)
+    found = checked(whole | {one: whole[other], other: whole[one]})
+    assert any(one in problem for problem in found.problems)
+
+
+def test_what_a_crash_leaves_is_no_problem(whole: Stored) -> None:
+    share = Share()
+    share.objects = dict(whole)
+
+    async def dies() -> None:
+        one = share.client(1)
+        await put(one, "lost", random_bytes(7, 1 << 20))
+        assert one._work is not None
+        await one._work.packer.finish()
+
+    trio.run(dies)
+    found = checked(share.objects)
+    assert found.problems == []
+    assert found.unnamed_packs == 1
