@@ -83,7 +83,7 @@ def test_a_damaged_key_slot_is_no_obstacle_to_the_others_and_is_named_if_none_op
         named: list[str] = []
         for name in (first, second):
             raw, when = whole[name]
-            store.objects.update(whole | {name: (raw[:-1] + b"?", when)})
+            store.objects.update(whole | {name: (raw[:-1] + bytes([raw[-1] ^ 1]), when)})
             for secret in (PASSPHRASE, recovery):
                 try:
                     await unlock(store, secret)
