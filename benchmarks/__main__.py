@@ -4,6 +4,7 @@ python -m benchmarks [NAME…]
 python -m benchmarks lan [--quick] [PART…]
 python -m benchmarks targets [native] [--quick] [PART…]
 python -m benchmarks space [--more]
+python -m benchmarks transfers [--more]
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ BENCHMARKS = {
 
 
 def main() -> None:
-    """Run the named ones, or all but `lan`, `targets` and `space`, which need root and have tables of their own."""
+    """Run the named ones, or all but `lan`, `targets`, `space` and `transfers`, which have tables of their own."""
     if sys.argv[1:2] == ["lan"]:
         from benchmarks.lan import command  # noqa: PLC0415 - it loads what talks with peers
 
@@ -63,6 +64,11 @@ def main() -> None:
         from benchmarks import bench_space  # noqa: PLC0415 - as above
 
         bench_space.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["transfers"]:
+        from benchmarks import bench_loopback  # noqa: PLC0415 - as above
+
+        bench_loopback.main(sys.argv[2:])
         return
     names = sys.argv[1:] or list(BENCHMARKS)
     unknown = set(names) - set(BENCHMARKS)

@@ -1,0 +1,191 @@
+"""Transfers on loopback beside their targets: whole commands, and rsync's daemon with --fsync in the same run."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from benchmarks import harness, rows
+from benchmarks.bench_filesystem import BLOCKSYNC, blockfs
+from benchmarks.bench_image import change, make_image
+from benchmarks.bench_sync import FILE_BYTES, rsync_daemon, serve, write
+from benchmarks.bench_transfers import Devices
+from benchmarks.harness import seconds
+from benchmarks.rows import Row
+
+REPETITIONS: Final = int(os.environ.get("BENCH_REPETITIONS", "5"))
+PAGE: Final = Path(__file__).parent.parent / "docs/reference/benchmarks.md"
+COMMAND: Final = "python -m benchmarks transfers"
+SMALL_FILES, SMALL_BYTES = 10_000, 1024
+IMAGE_BYTES: Final = 10 << 30
+RSYNC: Final = "rsync's daemon, s"
+
+Times = dict[str, list[float]]
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """A row: what is promised of it, in seconds, and what rsync does beside it ("": nothing like it)."""
+
+    work: str
+    limit: float
+    rsync: str = ""
+
+
+TARGETS: Final = (
+    Target(work="push 200 MiB, new, from a folder", limit=1.2, rsync="push"),
+    Target(work="push 200 MiB, new, from a volume", limit=1.2, rsync="push"),
+    Target(work="pull 200 MiB, new, into a folder", limit=1.2, rsync="pull"),
+    Target(work="pull 200 MiB, new, into a volume", limit=1.2, rsync="pull"),
+    Target(work="pull 10,000 x 1 KiB into a folder", limit=2.0, rsync="pull small"),
+    Target(work="pull 10,000 x 1 KiB into a volume", limit=3.0, rsync="pull small"),
+    Target(work="4 KiB changed in 10 GiB, until another volume has it, two commands", limit=0.7),
+)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Measure, save, put the table in its place.
+
+    Args:
+        arguments: `--more` adds to the repetitions that were saved.
+    """
+    times: Times = {}
+    # Nothing is removed before the end: ext4 looks past each inode that was deleted in the last minutes.
+    with tempfile.TemporaryDirectory(prefix="blocksync-transfers-") as home:
+        for repetition in range(REPETITIONS):
+            here = Path(home) / str(repetition)
+            here.mkdir()
+            measure(here, times)
+            print(repetition + 1, {work: round(each[-1], 2) for work, each in times.items()}, file=sys.stderr)
+        with_image(Path(home), times)
+    found = [
+        Row(
+            part="transfers",
+            work=one.work,
+            unit="s",
+            values=times[one.work],
+            limit=one.limit,
+            beside=RSYNC if one.rsync else "",
+            beside_values=times[one.rsync] if one.rsync else [],
+        )
+        for one in TARGETS
+    ]
+    path = harness.RESULTS / "transfers.jsonl"
+    if "--more" in arguments:
+        old = {row.work: row for row in rows.read(path, ["transfers"])}
+        found = [
+            replace(
+                row,
+                values=old[row.work].values + row.values,
+                beside_values=old[row.work].beside_values + row.beside_values,
+            )
+            for row in found
+        ]
+    rows.save(path, "transfers", found)
+    rows.put_into_page(PAGE, COMMAND, f"{rows.circumstances(path)}\n{rows.table(found)}")
+    print(rows.table(found))
+
+
+def measure(home: Path, times: Times) -> None:
+    """One repetition of all but the image, each with a server of its own."""
+    data = os.urandom(FILE_BYTES)
+    for kind in ("folder", "volume"):
+        with ExitStack() as stack:
+            here = made(home / kind)
+            url = stack.enter_context(serve(here.home / "server", here.environment))
+            first, second = (root(stack, here, name, url, kind) for name in ("first", "second"))
+            write(first / "image", data)
+            note(times, f"push 200 MiB, new, from a {kind}", seconds(lambda: here.reconcile(first)))  # noqa: B023
+            note(times, f"pull 200 MiB, new, into a {kind}", seconds(lambda: here.reconcile(second)))  # noqa: B023
+    here = made(home / "small")
+    with ExitStack() as stack:
+        url = stack.enter_context(serve(here.home / "server", here.environment))
+        first = root(stack, here, "first", url, "folder")
+        small_files(first)
+        here.reconcile(first)
+        for kind in ("folder", "volume"):
+            # A device of its own each: it would take the blocks from the first one's root.
+            apart = Devices(here.home, kind)
+            there = root(stack, apart, f"to-{kind}", url, kind)
+            os.sync()
+            took = seconds(lambda: apart.reconcile(there))  # noqa: B023 - called at once
+            note(times, f"pull 10,000 x 1 KiB into a {kind}", took)
+    with_rsync(made(home / "rsync").home, data, times)
+
+
+def made(home: Path) -> Devices:
+    """A place for some devices."""
+    home.mkdir()
+    return Devices(home)
+
+
+def root(stack: ExitStack, here: Devices, name: str, url: str, kind: str) -> Path:
+    """A new root that is linked."""
+    if kind == "folder":
+        return here.link(name, url)
+    (here.home / f"at-{name}").mkdir()
+    mounted = stack.enter_context(blockfs(here.home / f"at-{name}"))
+    here.run(BLOCKSYNC, "link", mounted, url, "--token-file", here.home / "server" / "token")
+    return mounted
+
+
+def small_files(folder: Path) -> None:
+    """Of 100 in a folder, as `bench_transfers` has them."""
+    rng = random.Random(SMALL_FILES)
+    for number in range(SMALL_FILES):
+        below = folder / f"d{number // 100}"
+        below.mkdir(exist_ok=True)
+        (below / f"f{number}").write_bytes(rng.randbytes(SMALL_BYTES))
+
+
+def with_rsync(home: Path, data: bytes, times: Times) -> None:
+    """The same by a daemon."""
+    first, store = home / "first", home / "store"
+    first.mkdir()
+    store.mkdir()
+    with rsync_daemon(home, store) as url:
+
+        def copy(source: str, target: str) -> float:
+            command = ["rsync", "-a", "--fsync", source, target]
+            return seconds(lambda: subprocess.run(command, capture_output=True, check=True))
+
+        write(first / "image", data)
+        note(times, "push", copy(f"{first}/", url))
+        note(times, "pull", copy(f"{url}/", f"{home}/second"))
+        (first / "image").rename(home / "image")
+        (store / "image").rename(home / "stored")
+        small_files(store)
+        os.sync()
+        note(times, "pull small", copy(f"{url}/", f"{home}/third"))
+        store.rename(home / "small")
+        store.mkdir()  # which is removed at the daemon's end
+
+
+def with_image(home: Path, times: Times) -> None:
+    """A page of a large image, again and again: what a cycle costs goes with its 163,840 ids, or with the change."""
+    here = made(home / "image")
+    with ExitStack() as stack:
+        url = stack.enter_context(serve(here.home / "server", here.environment))
+        first, second = (root(stack, here, name, url, "volume") for name in ("first", "second"))
+        make_image(first / "image", IMAGE_BYTES)
+        for each in (first, second):
+            here.reconcile(each)
+        for repetition in range(REPETITIONS):
+            change(first / "image", IMAGE_BYTES, repetition)
+            both = [seconds(lambda: here.reconcile(each)) for each in (first, second)]  # noqa: B023 - called at once
+            note(times, TARGETS[-1].work, sum(both))
+            print(f"image: {both[0]:.2f} + {both[1]:.2f} s", file=sys.stderr)
+
+
+def note(times: Times, work: str, took: float) -> None:
+    """One figure more."""
+    times.setdefault(work, []).append(took)
