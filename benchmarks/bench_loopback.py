@@ -7,8 +7,9 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -60,13 +61,18 @@ def main(arguments: Sequence[str]) -> None:
     """
     times: Times = {}
     # Nothing is removed before the end: ext4 looks past each inode that was deleted in the last minutes.
-    with tempfile.TemporaryDirectory(prefix="blocksync-transfers-") as home:
+    with tempfile.TemporaryDirectory(prefix="blocksync-transfers-") as home, image(Path(home)) as until_it_is_there:
         for repetition in range(REPETITIONS):
             here = Path(home) / str(repetition)
             here.mkdir()
             measure(here, times)
+            note(times, TARGETS[-1].work, until_it_is_there(repetition))
             print(repetition + 1, {work: round(each[-1], 2) for work, each in times.items()}, file=sys.stderr)
-        with_image(Path(home), times)
+        report(times, is_more="--more" in arguments)
+
+
+def report(times: Times, *, is_more: bool) -> None:
+    """Save, and put the table in its place."""
     found = [
         Row(
             part="transfers",
@@ -80,7 +86,7 @@ def main(arguments: Sequence[str]) -> None:
         for one in TARGETS
     ]
     path = harness.RESULTS / "transfers.jsonl"
-    if "--more" in arguments:
+    if is_more:
         old = {row.work: row for row in rows.read(path, ["transfers"])}
         found = [
             replace(
@@ -170,8 +176,9 @@ def with_rsync(home: Path, data: bytes, times: Times) -> None:
         store.mkdir()  # which is removed at the daemon's end
 
 
-def with_image(home: Path, times: Times) -> None:
-    """A page of a large image, again and again: what a cycle costs goes with its 163,840 ids, or with the change."""
+@contextmanager
+def image(home: Path) -> Iterator[Callable[[int], float]]:
+    """A large image on two volumes; yields what changes a page of it, and says how long until the other one has it."""
     here = made(home / "image")
     with ExitStack() as stack:
         url = stack.enter_context(serve(here.home / "server", here.environment))
@@ -179,11 +186,14 @@ def with_image(home: Path, times: Times) -> None:
         make_image(first / "image", IMAGE_BYTES)
         for each in (first, second):
             here.reconcile(each)
-        for repetition in range(REPETITIONS):
+
+        def until_it_is_there(repetition: int) -> float:
             change(first / "image", IMAGE_BYTES, repetition)
-            both = [seconds(lambda: here.reconcile(each)) for each in (first, second)]  # noqa: B023 - called at once
-            note(times, TARGETS[-1].work, sum(both))
+            both = [seconds(partial(here.reconcile, each)) for each in (first, second)]
             print(f"image: {both[0]:.2f} + {both[1]:.2f} s", file=sys.stderr)
+            return sum(both)
+
+        yield until_it_is_there
 
 
 def note(times: Times, work: str, took: float) -> None:
