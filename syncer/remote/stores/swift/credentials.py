@@ -96,7 +96,7 @@ def find_credentials(place: str, environ: Mapping[str, str]) -> Credentials:
     known = f"{path} has {', '.join(sorted(clouds))}" if clouds else "there is no clouds.yaml"
     names = "; ".join(named) or "neither OS_AUTH_URL nor ST_AUTH is set"
     raise UsageError(
-        f"no credentials for {place!r}: expected a cloud of clouds.yaml ({known}), or the host of OS_AUTH_URL or "
+        f"no credentials for {place}: expected a cloud of clouds.yaml ({known}), or the host of OS_AUTH_URL or "
         f"ST_AUTH ({names}); see docs/guide/swift.md"
     )
 
