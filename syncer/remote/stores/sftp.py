@@ -318,8 +318,6 @@ class SftpStore:
                     self._place(within.removesuffix("/"))
                 ):
                     raise
-            if len(found) + len(pending) > MAX_NAMES:
-                raise BadReplyError(f"{self._host}: {self._path} has more than {MAX_NAMES} files")
         found.sort(key=lambda blob: blob.name)
         return found
 
@@ -335,6 +333,8 @@ class SftpStore:
                     found.append(blob)
                 elif await client.isdir(self._place(name)):  # also by a symlink
                     pending.append(name + "/")
+            if len(found) + len(pending) + len(old) > MAX_NAMES:
+                raise BadReplyError(f"{self._host}: {self._path} has more than {MAX_NAMES} files")
         if old:
             # What a writer left that died long ago, by the server's clock.
             before = await self._now_ns(client) // 10**9 - _ABANDONED_S

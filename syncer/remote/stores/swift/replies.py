@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -44,7 +44,7 @@ class Row(msgspec.Struct):
     """An object of a listing."""
 
     name: str
-    bytes: int
+    bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
     last_modified: str
 
 
@@ -94,7 +94,7 @@ def date_ns(origin: str, value: str) -> int:
     """Read a Date."""
     try:
         return int(parsedate_to_datetime(value).timestamp()) * 10**9
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, TypeError, IndexError):  # the library's parser trusts what it reads
         raise BadReplyError(f"{origin} gives no Date but {value[:50]!r}") from None
 
 

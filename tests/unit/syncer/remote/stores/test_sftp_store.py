@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from syncer.errors import AuthError, NoSpaceError, NotFoundError, RemoteUnavailableError, UsageError
-from syncer.remote.http.transport import UntrustedError
+from syncer.remote.http.transport import BadReplyError, UntrustedError
 from syncer.remote.stores.opening import make_store
 from syncer.remote.stores.sftp import SftpStore
 from tests.kit import sshd as ssh
@@ -122,6 +122,20 @@ def test_a_directory_that_vanishes_is_not_an_empty_store(sshd: ssh.Sshd, tmp_pat
         assert await store.get("x") == b"data"
 
     using(sshd, folder, test)
+
+
+def test_a_directory_with_more_files_than_may_be_is_refused(
+    sshd: ssh.Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncer.remote.stores.sftp.MAX_NAMES", 5)
+
+    async def test(store: SftpStore) -> None:
+        for number in range(6):
+            await store.put(f"packs/{number}", b"")
+        with pytest.raises(BadReplyError, match="more than 5"):
+            await store.listing("")
+
+    using(sshd, tmp_path / "store", test)
 
 
 def test_a_full_disk_is_told_as_one_and_nothing_is_left(sshd: ssh.Sshd, tmp_path: Path) -> None:
