@@ -20,6 +20,7 @@ from benchmarks.targets.sizes import FULL, QUICK, Sizes
 
 PARTS: Final[dict[str, Callable[[Places, Sizes], list[rows.Row]]]] = {
     "streams": streams.run,
+    "sealed": streams.sealed,
     "pages": pages.run,
     "names": names.run,
     "copies": copies.run,
@@ -40,9 +41,9 @@ def main(arguments: Sequence[str]) -> None:
     asked = _parser(parts).parse_args(arguments[is_native:])
     sizes = QUICK if asked.quick else FULL
     if asked.large_gib is not None:
-        sizes = replace(sizes, large_bytes=int(asked.large_gib * (1 << 30)))
+        sizes = replace(sizes, sealed_bytes=int(asked.large_gib * (1 << 30)))
     if asked.repetitions is not None:
-        sizes = replace(sizes, repetitions=asked.repetitions)
+        sizes = replace(sizes, repetitions=asked.repetitions, sealed_repetitions=asked.repetitions)
     if os.geteuid():
         sys.exit("run it as root: it drops caches, and mounts by mount(2)")
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # unmount after `kill`, too
@@ -66,6 +67,6 @@ def _parser(parts: Iterable[str]) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks targets [{NATIVE}]", description=__doc__)
     parser.add_argument("part", nargs="*", choices=[*parts, []], help="all of them, if none is named")
     parser.add_argument("--quick", action="store_true", help="a little of everything; writes to build/benchmarks")
-    parser.add_argument("--large-gib", type=float, help="of what is written and sealed (0.5; 10 in the targets)")
+    parser.add_argument("--large-gib", type=float, help="of what is written and sealed, in the part of that name (10)")
     parser.add_argument("--repetitions", type=int, help="of each measurement")
     return parser

@@ -13,7 +13,9 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         repetitions: Of each measurement.
         stream_bytes: Of a stream, and of a file that is read in order.
-        large_bytes: Of what is written and then made into blocks: 10 GiB in the table of targets.
+        large_bytes: Of what is made into blocks beside requests.
+        sealed_bytes: Of what is written and then made into blocks.
+        sealed_repetitions: Of that.
         file_bytes: Of the file in which pages are read and written at random.
         job_s: Of one job of fio.
         pages: Written before one fsync.
@@ -29,6 +31,8 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     repetitions: int
     stream_bytes: int
     large_bytes: int
+    sealed_bytes: int
+    sealed_repetitions: int
     file_bytes: int
     job_s: int
     pages: int
@@ -45,6 +49,8 @@ FULL = Sizes(
     repetitions=5,
     stream_bytes=128 * MIB,
     large_bytes=512 * MIB,
+    sealed_bytes=10 << 30,
+    sealed_repetitions=3,
     file_bytes=256 * MIB,
     job_s=1,
     pages=16384,
@@ -61,6 +67,8 @@ QUICK = Sizes(
     repetitions=2,
     stream_bytes=64 * MIB,
     large_bytes=64 * MIB,
+    sealed_bytes=256 * MIB,
+    sealed_repetitions=2,
     file_bytes=64 * MIB,
     job_s=1,
     pages=2048,

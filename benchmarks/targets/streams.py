@@ -12,7 +12,7 @@ from typing import Final
 
 from benchmarks.harness import seconds
 from benchmarks.rows import Row
-from benchmarks.targets.places import Place, Places, drop_all, drop_pages, in_turns, keep_pages, share
+from benchmarks.targets.places import OURS, K, Place, Places, X, drop_all, drop_pages, in_turns, keep_pages, share
 from benchmarks.targets.sizes import MIB, Sizes
 
 _POOL_BYTES: Final = 16 * MIB
@@ -25,14 +25,10 @@ def run(places: Places, sizes: Sizes) -> list[Row]:
 
 
 def writing(places: Places, sizes: Sizes) -> list[Row]:
-    """New data with an fsync; until they are blocks; and data that are blocks already."""
+    """New data with an fsync, and data that are blocks already until they are that again."""
     times = sizes.repetitions
     found = in_turns(places.raw, partial(written, size_bytes=sizes.stream_bytes, is_sealed=False), times)
     rows = [share("streams", "sequential write 1 MiB of new data + fsync", "MB/s", found, 0.85)]
-    _tidy(places)
-    found = in_turns(places.raw, partial(written, size_bytes=sizes.large_bytes, is_sealed=True), times)
-    work = f"{sizes.large_bytes / (1 << 30):g} GiB of new data incl. flush (sealed)"
-    rows.append(share("streams", work, "MB/s", found, 0.6 if places.is_native else 0.7))
     _tidy(places)
     for place in places.raw.values():
         written(place, size_bytes=sizes.stream_bytes, is_sealed=True, seed=1)
@@ -44,6 +40,17 @@ def writing(places: Places, sizes: Sizes) -> list[Row]:
     rows.append(Row(part="streams", work="segment bytes that this adds", unit="MB", values=added, limit=0.0))
     _tidy(places)
     return rows
+
+
+def sealed(places: Places, sizes: Sizes) -> list[Row]:
+    """Much new data until they are blocks, beside whom they are compared with alone: it takes long."""
+    base = X if places.is_native else K
+    compared = {name: places.raw[name] for name in (base, OURS)}
+    work = f"{sizes.sealed_bytes / (1 << 30):g} GiB of new data incl. flush (sealed)"
+    action = partial(written, size_bytes=sizes.sealed_bytes, is_sealed=True)
+    found = in_turns(compared, action, sizes.sealed_repetitions)
+    _tidy(places)
+    return [share("sealed", work, "MB/s", found, 0.6 if places.is_native else 0.7)]
 
 
 def reading(places: Places, sizes: Sizes) -> list[Row]:
