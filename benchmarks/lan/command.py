@@ -11,8 +11,8 @@ from typing import Final
 
 from benchmarks import harness, rows
 from benchmarks.lan import flood, index, questions, rates, syncs, together
-from benchmarks.lan.plot import draw
 from benchmarks.lan.sizes import FULL, QUICK, Sizes
+from benchmarks.promises import draw
 from tests.kit.netns import why_not
 
 PARTS: Final[dict[str, Callable[[Sizes], list[rows.Row]]]] = {

@@ -14,6 +14,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from benchmarks import harness, rows
+from benchmarks.promises import draw
 from benchmarks.targets import company, copies, handlers, names, pages, streams
 from benchmarks.targets.places import Places, opened, opened_native
 from benchmarks.targets.sizes import FULL, QUICK, Sizes
@@ -58,9 +59,16 @@ def main(arguments: Sequence[str]) -> None:
             rows.save(results, name, found, seconds=took_s)
             print(f"## {name} ({took_s} s) {harness.busy()}\n\n{rows.table(found)}", flush=True)
             if not asked.quick:
-                text = f"{rows.circumstances(results)}\n{rows.table(rows.read(results, list(parts)))}"
-                rows.put_into_page(PAGE, f"python -m benchmarks targets{f' {NATIVE}' * is_native}", text)
+                tell(results, list(parts), is_native=is_native)
     print(results.relative_to(PROJECT))
+
+
+def tell(results: Path, parts: list[str], *, is_native: bool) -> None:
+    """Put all that was measured into the page, and draw it."""
+    every, picture = rows.read(results, parts), f"plots/{results.stem}.svg"
+    draw(every, PAGE.parent / picture)
+    text = f"{rows.circumstances(results)}\n{rows.table(every)}\n![each figure as a part of its target]({picture})\n"
+    rows.put_into_page(PAGE, f"python -m benchmarks targets{f' {NATIVE}' * is_native}", text)
 
 
 def _parser(parts: Iterable[str]) -> argparse.ArgumentParser:
