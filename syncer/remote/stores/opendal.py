@@ -225,7 +225,9 @@ def s3_store(bucket: str, prefix: str, environ: Mapping[str, str], pace: Pace = 
         from opendal import Operator  # noqa: PLC0415 -- as above
         from opendal.layers import TimeoutLayer  # noqa: PLC0415 -- as above
     except ImportError:
-        raise UsageError("s3:// needs OpenDAL: pip install 'blocksync[opendal]'") from None
+        raise UsageError(
+            "s3:// needs OpenDAL: pip install 'blocksync[opendal]', or make install EXTRAS=opendal"
+        ) from None
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL")
     options = {
         "bucket": bucket,

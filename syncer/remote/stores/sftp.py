@@ -381,7 +381,7 @@ def sftp_store(host: str, port: int | None, user: str | None, path: str, pace: P
     try:
         import asyncssh  # noqa: PLC0415 -- as above
     except ImportError:
-        raise UsageError("sftp:// needs asyncssh: pip install 'blocksync[sftp]'") from None
+        raise UsageError("sftp:// needs asyncssh: pip install 'blocksync[sftp]', or make install EXTRAS=sftp") from None
     asyncssh.set_log_level("ERROR")
     options = {key: value for key, value in (("port", port), ("username", user)) if value is not None}
     return SftpStore(host, path, options=options, pace=pace)
