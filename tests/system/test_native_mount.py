@@ -235,7 +235,7 @@ def test_what_was_durable_outlives_a_kill_and_writers_go_on_elsewhere(native: Mo
     """Programs that have files open, and mapped, write on after the death of the mount: never into the next one."""
     paths = [native.path / name for name in ("one", "two")]
     for path in paths:
-        path.write_bytes(bytes(64 * PAGE))
+        path.write_bytes(bytes(4 * MIB))  # from this size on files with content are opened natively
     writers = [
         subprocess.Popen([sys.executable, "-c", WRITER, path, str(seed)], stdout=subprocess.PIPE, text=True)
         for seed, path in enumerate(paths)

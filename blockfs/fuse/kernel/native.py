@@ -27,7 +27,7 @@ from blockfs.runtime.linux import is_open_elsewhere
 from blockfs.runtime.logs import Log
 
 WORTH_IT_BYTES: Final = 4 << 20
-"""A smaller file that is only read goes through us: to make it ready takes a commit, longer than to read it."""
+"""A smaller file with content goes through us: to make it ready takes a commit, longer than to read or change it."""
 
 WAITED_FOR_BYTES: Final = 64 << 20
 """A smaller file is soon made ready, wherever its blocks lie: an open waits for it, whatever the disk does."""
@@ -203,7 +203,7 @@ class NativeFiles:
         try:
             if now.descriptor is not None:
                 now.backing_id = self._registry.register(now.descriptor)  # it is still mapped
-            elif flags & os.O_ACCMODE != os.O_RDONLY or self._hot.is_hot(ino) or self._size(ino) >= WORTH_IT_BYTES:
+            elif self._is_worth_it(ino, flags):
                 self._make(now, ino, flags, is_new=is_new, may_block=may_block)
         except BaseException:
             self._end(ino, now)
@@ -211,6 +211,12 @@ class NativeFiles:
         with self._changed:
             now.handles, now.is_decided = 1, True
             self._changed.notify_all()
+
+    def _is_worth_it(self, ino: int, flags: int) -> bool:
+        if self._hot.is_hot(ino):
+            return True
+        size = self._size(ino)
+        return size >= WORTH_IT_BYTES or (size == 0 and flags & os.O_ACCMODE != os.O_RDONLY)
 
     def _make(self, now: _Open, ino: int, flags: int, *, is_new: bool, may_block: bool) -> None:
         """Have an inode's file, and register it, if that can be in time. Without our lock: it may take seconds."""

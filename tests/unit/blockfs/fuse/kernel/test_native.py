@@ -19,7 +19,7 @@ from blockfs.fuse.kernel import wire
 from blockfs.fuse.kernel.encode import CACHE_S
 from blockfs.fuse.kernel.native import WAITED_FOR_BYTES, WORTH_IT_BYTES, NativeFiles
 
-INO, SMALL, REFUSED, LARGE = 7, 8, 9, 10
+INO, SMALL, REFUSED, LARGE, EMPTY = 7, 8, 9, 10, 11
 THROUGH_US = (wire.FOPEN_KEEP_CACHE, 0)
 
 
@@ -84,7 +84,7 @@ class Hot:
         self.events.append("forget")
 
     def native(self) -> NativeFiles:
-        sizes = {SMALL: 1, LARGE: WAITED_FOR_BYTES}
+        sizes = {SMALL: 1, LARGE: WAITED_FOR_BYTES, EMPTY: 0}
         return NativeFiles(
             self,
             self,
@@ -137,7 +137,7 @@ def test_a_new_file_waits_for_nothing(native: NativeFiles, hot: Hot) -> None:
     assert hot.events == ["open", "register"]  # and the kernel keeps nothing of it
 
 
-def test_a_small_file_that_is_read_goes_through_us_and_then_all_do(native: NativeFiles, hot: Hot) -> None:
+def test_a_small_file_with_content_goes_through_us_for_all(native: NativeFiles, hot: Hot) -> None:
     """Breaks when who writes gets another way than who reads already: the kernel fails that with EIO."""
     native.opening(SMALL, os.O_RDONLY)
     assert native.opened(SMALL, 1) == THROUGH_US
@@ -146,7 +146,15 @@ def test_a_small_file_that_is_read_goes_through_us_and_then_all_do(native: Nativ
     native.closed(1)
     native.closed(2)
     assert not hot.events
-    assert opened(native, 3, SMALL) == (wire.FOPEN_PASSTHROUGH, 1)
+    assert opened(native, 3, SMALL) == THROUGH_US
+    native.closed(3)
+    assert not hot.events
+
+
+def test_an_empty_file_that_is_written_passes_through(native: NativeFiles, hot: Hot) -> None:
+    assert opened(native, 1, EMPTY, os.O_RDONLY) == THROUGH_US
+    native.closed(1)
+    assert opened(native, 2, EMPTY, os.O_WRONLY) == (wire.FOPEN_PASSTHROUGH, 1)
 
 
 def test_a_file_that_is_hot_already_waits_for_nothing(native: NativeFiles, hot: Hot) -> None:
