@@ -32,7 +32,7 @@ def test_a_file_of_which_something_was_lost_is_named_and_all_others_are_synced(s
     noise = os.urandom(40 * BLOCK)  # the server must not know it, nor after this test what others send
     root.mkdir()
     command("init", volume)
-    blocksync("mount", volume, root, before=FAIL_ONE_FLUSH.format(trigger=os.fspath(trigger)))
+    blocksync("mount", "--no-native", volume, root, before=FAIL_ONE_FLUSH.format(trigger=os.fspath(trigger)))
     try:
         sync("link", root, sync.url, "--token-file", sync.token_file)
         (root / "bad").write_bytes(noise)

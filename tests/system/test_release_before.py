@@ -25,6 +25,7 @@ from syncer.state.shareindex import IdIndex, follow
 from syncer.state.statedb import StateDB
 from tests import effort
 from tests.golden.contents import Manifest, describe
+from tests.kit.hostfs import reflinking
 from tests.kit.starting import PROJECT
 from tests.system.machines import Machines, content
 
@@ -110,6 +111,7 @@ def told(machines: Machines, volume: Path, folder: Path) -> list[object]:
 
 def test_what_one_release_wrote_the_other_opens_unchanged(machines: Machines, before: Path) -> None:
     """Volume, block directory, state of both kinds of root, lists, trash, server's store: there and back."""
+    machines.environment["BLOCKSYNC_NATIVE"] = "0"  # what a native mount leaves it refuses: below
     volume, folder = machines.home / "volume", machines.folder("folder")
     volume.mkdir()
     machines.program = before
@@ -143,6 +145,7 @@ def test_what_one_release_wrote_the_other_opens_unchanged(machines: Machines, be
 
 def test_the_release_before_refuses_a_volume_with_an_adopted_segment(machines: Machines, before: Path) -> None:
     """Until a large new file is sealed it opens the volume."""
+    machines.environment["BLOCKSYNC_NATIVE"] = "0"  # else nothing is staged
     mountpoint = machines.volume("volume")
     volume = machines.home / "volume-volume"
     machines.run("umount", mountpoint)
@@ -156,6 +159,42 @@ def test_the_release_before_refuses_a_volume_with_an_adopted_segment(machines: M
     machines.program = before
     for arguments in (("fsck", volume), ("scrub", volume), ("gc", volume), ("mount", volume, mountpoint)):
         assert "blocks.toml" in machines.run(*arguments, expect=14).stderr
+
+
+def test_the_release_before_refuses_what_a_native_mount_left_until_it_is_sealed(
+    fuse: None, tmp_path: Path, before: Path
+) -> None:
+    """Breaks when it would show old content, or when there is no way back to it."""
+    with reflinking(tmp_path, "xfs") as host:
+        (host / "home").mkdir()
+        machines = Machines(host / "home")
+        try:
+            machines.program = before
+            machines.run("init", machines.home / "volume-volume")
+            machines.folder("volume")
+            machines.program = PROJECT
+            mountpoint, volume = machines.remount("volume"), machines.home / "volume-volume"
+            machines.run("umount", mountpoint)
+            machines.program = before
+            machines.run("fsck", volume)  # nothing was written
+            machines.program = PROJECT
+            machines.remount("volume")
+            data = noise(2, 5 << 20)
+            (mountpoint / "file").write_bytes(data)
+            machines.run("umount", mountpoint)
+            machines.program = before
+            for arguments in (("fsck", volume), ("scrub", volume), ("gc", volume), ("mount", volume, mountpoint)):
+                machines.run(*arguments, expect=14)
+            machines.program = PROJECT
+            machines.remount("volume")
+            machines.run("umount", mountpoint, "--seal")
+            machines.program = before
+            machines.run("fsck", volume)
+            machines.remount("volume")
+            assert (mountpoint / "file").read_bytes() == data
+            machines.run("umount", mountpoint)
+        finally:
+            machines.close()
 
 
 # --- sockets and wire
