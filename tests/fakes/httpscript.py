@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
 
 import msgspec
+
+CERTIFICATE: Final = Path(__file__).with_name("tls") / "server.pem"
 
 
 class Arrived(msgspec.Struct, frozen=True):
@@ -68,11 +73,17 @@ class Script:
 
 
 @contextlib.contextmanager
-def serving(decide: Decide) -> Iterator[Script]:
+def serving(decide: Decide, *, tls: bool = False) -> Iterator[Script]:
+    """Serve; with TLS by a certificate of its own (`CERTIFICATE`)."""
     script = Script(decide)
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(script))
     server.daemon_threads = True
     script.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if tls:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(CERTIFICATE, CERTIFICATE.with_name("server.key"))
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        script.url = f"https://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:

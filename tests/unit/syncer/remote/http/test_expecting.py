@@ -13,14 +13,15 @@ from syncer.ports.remote import Counters
 from syncer.remote.http import expecting
 from syncer.remote.http.address import parse_address
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, Request
-from tests.fakes.httpscript import Answer, Arrived, serving
+from tests.fakes.httpscript import CERTIFICATE, Answer, Arrived, serving
 
 BODY = bytes(range(256)) * 20_000  # 5 MB
 EXPECT = {"Expect": "100-continue"}
 
 
 async def send(url: str, *requests: Request) -> list[Reply]:
-    transport = HttpTransport(parse_address(url), None, HttpSettings(), Counters())
+    settings = HttpSettings(ca_file=str(CERTIFICATE) if url.startswith("https:") else None)
+    transport = HttpTransport(parse_address(url), None, settings, Counters())
     try:
         return [await transport.send(request) for request in requests]
     finally:
@@ -31,22 +32,24 @@ def put(body: object = BODY, headers: dict[str, str] = EXPECT) -> Request:
     return Request(method="PUT", target="/x", headers=headers, body=body)
 
 
-def test_a_body_that_is_wanted_arrives() -> None:
-    with serving(lambda _: Answer(201, b"made")) as script:
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_body_that_is_wanted_arrives(tls: bool) -> None:
+    with serving(lambda _: Answer(201, b"made"), tls=tls) as script:
         replies = trio.run(send, script.url, put(), put([BODY, b"", b"more"]), put(b"small", {}))
     assert [(reply.status, reply.body) for reply in replies] == [(201, b"made")] * 3
     assert [one.body for one in script.arrived] == [BODY, BODY + b"more", b"small"]
     assert script.connections == 1
 
 
+@pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("body", [b"", b"it is there" * 1000])
-def test_a_body_that_is_refused_stays_here_and_the_next_request_is_answered(body: bytes) -> None:
+def test_a_body_that_is_refused_stays_here_and_the_next_request_is_answered(body: bytes, tls: bool) -> None:
     """Breaks when 16 MiB are sent for nothing, or when a connection is used that waits for them."""
 
     def decide(arrived: Arrived) -> Answer:
         return Answer(412, body, {"X-Why": "there"}, early=True) if arrived.method == "PUT" else Answer(200, b"yes")
 
-    with serving(decide) as script:
+    with serving(decide, tls=tls) as script:
         replies = trio.run(send, script.url, put(), Request(method="GET", target="/y"), put(), put())
     assert [(reply.status, reply.body) for reply in replies] == [(412, body), (200, b"yes"), (412, body), (412, body)]
     assert replies[0].headers["x-why"] == "there"
