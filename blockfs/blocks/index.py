@@ -251,11 +251,6 @@ class Index:
         """Whether the collection that began this epoch is over. If so, no row can vanish while the epoch is held."""
         return self.number(txn, b"swept") >= epoch
 
-    def newest(self) -> int:
-        """The number of the newest commit, by whichever process: while it stays, no row has changed."""
-        with self.reading() as txn:
-            return txn.id()
-
     # --- blocks
 
     def row(self, txn: Reading, block_id: bytes) -> Row | None:

@@ -14,6 +14,7 @@ from blockfs.engine.clock import Clock
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.content.staging import StagingDirectory
 from blockfs.engine.fatal import Fatal
+from blockfs.engine.hot.places import KnownPlaces
 from blockfs.engine.priority import Priority
 from blockfs.tree.store import Tree
 
@@ -27,6 +28,7 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
         fatal: Whether the mount goes on.
         clock: For times of change.
         priority: Whether somebody waits for an fsync.
+        places: Where blocks lie that hot files are compared with.
     """
 
     tree: Tree
@@ -37,6 +39,7 @@ class Stores(msgspec.Struct, frozen=True, kw_only=True):
     fatal: Fatal
     clock: Clock = msgspec.field(default_factory=Clock)
     priority: Priority = msgspec.field(default_factory=Priority)
+    places: KnownPlaces = msgspec.field(default_factory=KnownPlaces)
 
     @property
     def block_size(self) -> int:

@@ -32,12 +32,14 @@ class Log:
         cells: Files by name, in the root.
         names: Names in the folder `names`.
         snapshots: Snapshots of that folder, and what each of its files must be in them.
+        is_native: The kernel wrote the files: what was not synced is as the host leaves it.
     """
 
     started: int = 0
     cells: dict[str, CellFile] = field(default_factory=dict)
     names: dict[str, NameHistory] = field(default_factory=dict)
     snapshots: dict[str, SnapshotHistory] = field(default_factory=dict)
+    is_native: bool = False
 
 
 def run_load(mount: Path, volume: Path, clock: Clock, *, rounds: int, seed: int) -> Log:

@@ -95,8 +95,13 @@ class CellFile:
     def _content(self, cell: int, event: int) -> bytes:
         return f"{self.tag:16}{cell:24}{event:24}".encode() * (CELL // 64)
 
-    def check(self, data: bytes | None, cut: int) -> None:
+    def check(self, data: bytes | None, cut: int, *, grows_with_nuls: bool = False) -> None:
         """Compare what was found (None: no such file) with what may be there after a cut.
+
+        Args:
+            data: What was found.
+            cut: Where in the recording.
+            grows_with_nuls: Where the file grew and that was not promised there may be NUL bytes, too.
 
         Raises:
             BrokenPromiseError: It may not.
@@ -115,6 +120,8 @@ class CellFile:
         for cell in range(-(-len(data) // CELL)):
             found = data[cell * CELL : (cell + 1) * CELL]
             values = {value for _, value in _possible(self.cells[cell], certain, newest)}
+            if grows_with_nuls and _ABSENT in values:
+                values.add(HOLE)
             contents = (bytes(CELL) if value == HOLE else self._content(cell, value) for value in values - {_ABSENT})
             _require(
                 any(content[: len(found)] == found for content in contents),
@@ -184,7 +191,7 @@ class NameHistory:
         """Note that the change of an event is durable now."""
         self.promises.append((position, event))
 
-    def check(self, name: str, data: bytes | None, cut: int) -> None:
+    def check(self, name: str, data: bytes | None, cut: int, *, grows_with_nuls: bool = False) -> None:
         """See `CellFile.check`."""
         certain = max(event for position, event in self.promises if position <= cut)
         newest = max(event for event, position in enumerate(self.begun) if position <= cut)
@@ -197,7 +204,15 @@ class NameHistory:
                 content = whole_content(version.number)
                 if data == content or (not version.whole and content.startswith(data)):
                     return
+                if grows_with_nuls and not version.whole and _has_nuls_for(content, data):
+                    return
         raise BrokenPromiseError(f"{name}: {len(data)} bytes, {data[:32]!r}; possible: {possible}")
+
+
+def _has_nuls_for(content: bytes, data: bytes) -> bool:
+    """Whether data are the beginning of a content, but for pages that are NUL."""
+    parts = ((data[at : at + 4096], content[at : at + 4096]) for at in range(0, len(data), 4096))
+    return all(theirs.startswith(part) or not part.strip(b"\0") for part, theirs in parts)
 
 
 @dataclass(slots=True)

@@ -77,6 +77,7 @@ def record(
             with ControlClient(os.fsencode(volume)) as client:
                 assert client.stats().mode == ("native" if HOSTS[host].has_natives else "writeback")
             log = run_load(mountpoint, volume, disk.position, rounds=rounds, seed=seed)
+            log.is_native = HOSTS[host].has_natives
         finally:
             blocksync("umount", mountpoint)
     return Trial(home, log, host)
@@ -231,9 +232,9 @@ def check_content(files: Looking, log: Log, cut: int) -> None:
         BrokenPromiseError: One is not as promised.
     """
     for name, file in log.cells.items():
-        file.check(files.read(name), cut)
+        file.check(files.read(name), cut, grows_with_nuls=log.is_native)
     for name, history in log.names.items():
-        history.check(name, files.read(f"names/{name}"), cut)
+        history.check(name, files.read(f"names/{name}"), cut, grows_with_nuls=log.is_native)
     for name, snapshot in log.snapshots.items():
         names = files.names(f".snapshots/{name}")
         found = None if names is None else {one: files.read(f".snapshots/{name}/{one}") or b"" for one in names}

@@ -7,16 +7,19 @@ import mmap
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from blockfs.runtime.reflink import share_equal
 from tests.conftest import Mounted, mounted_below
-from tests.kit.hostfs import REFLINKS, reflinking
+from tests.kit.hostfs import REFLINKS, reflinking, run
 from tests.system.machines import Machines
 from tests.system.namespaces import passed
 
@@ -217,6 +220,107 @@ while True:
     assert all(first - third in {0, 1} and first >= second >= third for first, second, third in seen), seen
     assert seen[-1][0] > seen[0][0]
     native.run("fsck", native.path)
+
+
+def test_files_are_made_while_snapshots_are_taken(native: Mounted) -> None:
+    """Breaks if a file whose open must wait is made twice: its program would be told that it exists."""
+    failures: list[OSError] = []
+    is_over = threading.Event()
+    made: list[int] = []
+
+    def make() -> None:
+        try:
+            while not is_over.is_set():
+                name = native.path / f"{len(made)}"
+                with os.fdopen(os.open(name, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+                    file.write(b"%d" % len(made))
+                made.append(len(made))
+        except OSError as error:
+            failures.append(error)
+
+    program = threading.Thread(target=make)
+    program.start()
+    for number in range(8):
+        native.run("snapshot", native.path, f"s{number}")
+    is_over.set()
+    program.join()
+    assert failures == []
+    assert [int((native.path / f"{number}").read_bytes()) for number in made] == made
+    native.run("fsck", native.path)
+
+
+SCRIBE = """
+import mmap, os, random, sys
+path, seed, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+file = os.open(path, os.O_RDWR)
+mapped = mmap.mmap(file, 0)
+chance = random.Random(seed)
+for number in range(rounds):
+    page, pattern = chance.randrange(len(mapped) // 4096), chance.randrange(4)
+    for at in range(page, page + 16 if page % 16 == 0 else page + 1):  # whole blocks that are like others, too
+        content = bytes([pattern]) * 4096
+        if chance.randrange(2):
+            os.pwrite(file, content, at * 4096)
+        else:
+            mapped[at * 4096 : (at + 1) * 4096] = content
+os.close(file)
+"""
+
+
+def scribed(size: int, seed: int, rounds: int) -> bytes:
+    """What a scribe leaves of a file of zeros."""
+    found, chance = bytearray(size), random.Random(seed)
+    for _ in range(rounds):
+        page, pattern = chance.randrange(size // PAGE), chance.randrange(4)
+        for at in range(page, page + 16 if page % 16 == 0 else page + 1):
+            found[at * PAGE : (at + 1) * PAGE] = bytes([pattern]) * PAGE
+            chance.randrange(2)
+    return bytes(found)
+
+
+def meddle(host: Path, hot: Path, turn: int) -> None:
+    """What others do to the host's filesystem, while a file of it is written."""
+    if b"xfs" in subprocess.check_output(["stat", "-fc%T", host]):
+        if shutil.which("xfs_fsr"):
+            subprocess.run(["xfs_fsr", "-v", hot], check=False, capture_output=True)  # it leaves what is in use
+        run("cp", "--reflink=always", hot, host / f"copy{turn}")
+    else:
+        run("btrfs", "subvolume", "snapshot", host, host / f"snapshot{turn}")
+        run("btrfs", "filesystem", "defragment", "-f", hot)
+        balance = ["btrfs", "balance", "start", "--full-balance", host]
+        subprocess.run(balance, check=False, capture_output=True)  # it moves what there is room for
+        run("btrfs", "subvolume", "delete", host / f"snapshot{turn}")
+    with hot.open("r+b") as file:  # as duperemove does, and others
+        for block in range(1, hot.stat().st_size // 65536):
+            share_equal(file.fileno(), 0, 65536, file.fileno(), block * 65536)
+
+
+def test_what_others_do_to_the_host_below_a_mount_loses_nothing(native: Mounted) -> None:
+    """Snapshots, balance, defragmentation and deduplication of the host, while a program writes and all is sealed."""
+    size, rounds = 4 * MIB, 40_000
+    path, host = native.path / "image", native.machines.home.parent
+    path.write_bytes(bytes(size))
+    scribe = subprocess.Popen([sys.executable, "-c", SCRIBE, path, "5", str(rounds)])
+    turn = 0
+    try:
+        while scribe.poll() is None or turn < 3:
+            (hot,) = [one for one in (native.machines.home / "volume-m/hot").iterdir() if one.stat().st_size == size]
+            meddle(host, hot, turn)
+            native.run("flush", native.path)
+            turn += 1
+    finally:
+        if turn < 3:
+            scribe.kill()
+        assert scribe.wait() == 0
+    expected = scribed(size, 5, rounds)
+    assert path.read_bytes() == expected
+    native.run("flush", native.path)
+    native.run("snapshot", native.path, "s")
+    assert (native.path / ".snapshots/s/image").read_bytes() == expected
+    native.run("fsck", native.path)
+    native.run("scrub", native.path)
+    remount(native, "--no-native")
+    assert path.read_bytes() == expected
 
 
 def test_sealing_at_the_end_leaves_no_file_of_the_kernels(native: Mounted) -> None:

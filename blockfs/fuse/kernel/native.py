@@ -224,7 +224,12 @@ class NativeFiles:
         is_clear = is_new or (self._hot.is_hot(ino) and not self._was_refused and ino not in self._late)
         if not (is_clear or may_block):
             raise WouldBlock("what the kernel keeps of the file must go")
-        descriptor = self._file(ino, flags) if may_block else self._hot.open(ino)
+        try:
+            descriptor = self._file(ino, flags) if may_block else self._hot.open(ino)
+        except WouldBlock:
+            if not is_new:
+                raise
+            return  # who asks again finds the file that was made, and is told that there is one
         if descriptor is None:
             return
         try:

@@ -9,12 +9,17 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.gc import collect
+from blockfs.blocks.ids import BlockId
+from blockfs.blocks.reader import Located
+from blockfs.blocks.repack import Repacker
 from blockfs.engine.content.hostfile import HostIoError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.hot.compare import changed_blocks
@@ -208,6 +213,51 @@ def test_collection_takes_nothing_that_is_needed(live: Live) -> None:
         filesystem.hot.give_up_all()
         live.fd = hot(filesystem, live.ino)
         assert content(filesystem, b"f") == live.data
+
+
+def test_a_look_at_what_was_looked_at_before_asks_for_no_block(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cost of sealing goes by what changed. Leaves that changed are new ones."""
+    asked: list[int] = []
+    real = BlockDirectory.places
+
+    def places(blocks: BlockDirectory, ids: Sequence[BlockId]) -> AbstractContextManager[list[Located | None]]:
+        asked.append(len(ids))
+        return real(blocks, ids)
+
+    live.dirty()
+    monkeypatch.setattr(BlockDirectory, "places", places)
+    assert live.dirty() == []
+    assert asked == []
+    live.write(1)
+    assert live.dirty()
+    assert asked == []
+    live.check()
+    assert live.dirty() == []
+
+
+def test_blocks_that_were_moved_are_found_again(live: Live) -> None:
+    """Breaks if a place that was known before is believed, or asked for ever."""
+    filesystem = live.filesystem
+    live.dirty()
+    filesystem.commit()
+    filesystem.blocks.release_segments()
+    blocks = filesystem.blocks
+    with blocks.index.reading() as txn:
+        numbers = [number for number, _ in blocks.index.segments(txn)]
+    Repacker(blocks).repack(numbers, lambda: None)
+    blocks.release_segments()
+    collect(blocks, filesystem.tree.view_for_marking().live_ids)
+    live.write(1)
+    assert live.dirty() == [(0, BLOCKS)]
+    live.check()
+    settle(live)
+    assert live.dirty() == []
+
+
+def settle(live: Live) -> None:
+    """Seal what the last seal could not know to be old."""
+    live.filesystem.files.flush()
+    live.filesystem.commit()
 
 
 def test_a_volume_copied_without_its_reflinks_is_only_dirty(live: Live, tmp_path: Path) -> None:

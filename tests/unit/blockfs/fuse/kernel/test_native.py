@@ -137,6 +137,20 @@ def test_a_new_file_waits_for_nothing(native: NativeFiles, hot: Hot) -> None:
     assert hot.events == ["open", "register"]  # and the kernel keeps nothing of it
 
 
+def test_a_new_file_that_would_have_to_wait_goes_through_us(native: NativeFiles, hot: Hot) -> None:
+    """Breaks if it is asked for again: it is there then, and the program that has made it is told EEXIST."""
+    hot.failure = WouldBlock("a snapshot is being taken")
+    native.opening(INO, os.O_RDWR, is_new=True)
+    assert native.opened(INO, 1) == THROUGH_US
+    with pytest.raises(WouldBlock):
+        native.opening(LARGE, os.O_RDWR)
+    native.closed(1)
+    hot.failure = None
+    native.opening(INO, os.O_RDWR, may_block=True)
+    assert native.opened(INO, 2) != THROUGH_US
+    native.closed(2)
+
+
 def test_a_small_file_with_content_goes_through_us_for_all(native: NativeFiles, hot: Hot) -> None:
     """Breaks when who writes gets another way than who reads already: the kernel fails that with EIO."""
     native.opening(SMALL, os.O_RDONLY)
