@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import asyncssh
 import pytest
 import trio
 
@@ -156,6 +157,30 @@ def test_a_full_disk_is_told_as_one_and_nothing_is_left(sshd: ssh.Sshd, tmp_path
         using(sshd, folder, test)
     finally:
         subprocess.run(["umount", folder], check=True)
+
+
+def test_a_server_without_the_extensions_is_used_or_refused(
+    sshd: ssh.Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks when an object is replaced by deleting it first, because a server can't do it at once."""
+    folder = tmp_path / "store"
+
+    async def unsupported(*_: object) -> None:
+        raise asyncssh.SFTPOpUnsupported("not here")
+
+    async def test(store: SftpStore) -> None:
+        await store.put("x", b"old")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(asyncssh.SFTPClientFile, "fsync", unsupported)
+            await store.put("x", b"new")
+        assert await store.get("x") == b"new"
+        monkeypatch.setattr(asyncssh.SFTPClient, "posix_rename", unsupported)
+        with pytest.raises(UsageError, match="posix-rename"):
+            await store.put("x", b"newer")
+        assert await store.get("x") == b"new"
+        assert [path.name for path in folder.iterdir()] == ["x"]
+
+    using(sshd, folder, test)
 
 
 def test_what_a_dead_writer_left_goes_after_two_days(sshd: ssh.Sshd, tmp_path: Path) -> None:
