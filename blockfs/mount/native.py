@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
+from blockfs.fuse.passthrough_helper import SOCKET
 from blockfs.mount.choice import Choice
 
 _STATUS: Final = "/proc/self/status"
@@ -12,20 +13,24 @@ _FIRST_NAMESPACE: Final = 0xEFFF_FFFD  # PROC_USER_INIT_INO, linux/proc_ns.h
 _SYS_ADMIN: Final = 21  # CAP_SYS_ADMIN, linux/capability.h
 
 
-def why_not(frontend: Choice, *, wanted: bool, status: str = _STATUS) -> str | None:
+def why_not(frontend: Choice, *, wanted: bool, status: str = _STATUS, helper: str = SOCKET) -> str | None:
     """Why it can't be, or shall not; None: nothing of this speaks against it.
 
     Args:
         frontend: What was chosen.
         wanted: Not forbidden.
         status: Where the kernel tells the capabilities of this process.
+        helper: The socket of the root helper.
     """
     if not wanted:
         return "--no-native was asked for"
     if frontend is Choice.PYFUSE3:
         return "the front-end pyfuse3 can't have the kernel read and write files itself"
-    if not _may(status):
-        return "only root may have the kernel read and write files itself (CAP_SYS_ADMIN, outside of containers)"
+    if not _may(status) and not os.access(helper, os.W_OK):
+        return (
+            "only root may have the kernel read and write files itself (CAP_SYS_ADMIN, outside of containers), and who "
+            f"finds the helper at {helper}"
+        )
     return None
 
 

@@ -370,6 +370,12 @@ class Handle:
             self._table.policy.seek(trio.current_time(), over=over, sure=sure)
             self._table.look_again()
 
+    def answering(self, *, over: bool = False) -> None:
+        """See Board."""
+        if self._table.policy is not None:
+            self._table.policy.answering(over=over)
+            self._table.look_again()
+
     def is_open(self, want: Want) -> bool:
         """See Board."""
         entry = self._table.open.get(want.id)

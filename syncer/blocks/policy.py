@@ -21,7 +21,8 @@ AHEAD_S: Final = 0.25  # somebody is there: what the server brings in this time 
 AHEAD_SHARE: Final = 256  # … or this part of the bytes wanted: those who are there may want the same, and ask for it …
 AHEAD_BYTES: Final = 1 << 20  # … but no more than this
 HEARD_S: Final = 60.0  # so long a device counts as there
-HOLD_S: Final = 0.02  # so long a new want waits for answers if somebody is there
+HOLD_S: Final = 0.02  # so long a new want waits for answers if somebody is there …
+ANSWERS_S: Final = 0.5  # … and so long at most for those of who is connected and was asked: they come, if late
 SLOW_SHARE: Final = 4  # offered wants are for the server if devices bring less than this part of its rate …
 SMALL_WANT: Final = (
     32 << 10
@@ -52,6 +53,7 @@ class ServerPolicy:
         self._sought = -math.inf  # when that was over
         self._is_sure = False
         self._alone = False
+        self._answering = False
         self.server = Meter()
         self.devices = Meter()
 
@@ -72,9 +74,13 @@ class ServerPolicy:
         self._sought = -math.inf if sure else now
         self._is_sure = sure
 
+    def answering(self, *, over: bool) -> None:
+        """Devices that are connected were asked, and owe answers; or that is over."""
+        self._answering = not over
+
     def alone(self) -> None:
         """The source of the devices has ended: nobody will be heard any more."""
-        self._seeking, self._alone = False, True
+        self._seeking, self._answering, self._alone = False, False, True
 
     def asked_first(self, length: int, now: float) -> None:
         """The server is asked for a want of the first window."""
@@ -108,7 +114,7 @@ class ServerPolicy:
         Args:
             since: When the devices saw it. Who was heard only later has as long to answer.
         """
-        return max(since, self._there_since) + HOLD_S
+        return max(since, self._there_since) + (ANSWERS_S if self._answering else HOLD_S)
 
     def turn(self, now: float) -> Turn:
         """What is beyond the first window's room, which always is the server's."""

@@ -208,6 +208,14 @@ class Board(Protocol):
         """
         ...
 
+    def answering(self, *, over: bool = False) -> None:
+        """Say that devices were asked over connections about what was shown, and will answer; `over`: that they have.
+
+        Meanwhile the remote has nothing that was shown just now. Whoever begins must end it, and not wait long for who
+        does not answer; the end of the source ends it too.
+        """
+        ...
+
     def is_open(self, want: Want) -> bool:
         """Whether it is still of use: look before each request; if it is False, cancel what is under way for it."""
         ...

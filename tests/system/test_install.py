@@ -21,6 +21,8 @@ FILES = {
     "usr/local/share/zsh/site-functions/_blocksync",
     "usr/local/share/fish/vendor_completions.d/blocksync.fish",
     "usr/local/lib/systemd/system/blocksync-mount@.service",
+    "usr/local/lib/systemd/system/blocksync-passthrough.service",
+    "usr/local/lib/systemd/system/blocksync-passthrough.socket",
     "usr/local/lib/systemd/system/blocksync-serve.service",
     "usr/local/lib/systemd/system/blocksync-watch@.service",
     "usr/local/lib/systemd/user/blocksync-watch.service",
@@ -163,7 +165,9 @@ def test_systemd_accepts_the_units(destination: Path) -> None:
     passed(
         """
         cd /usr/local/lib/systemd/system
-        for unit in blocksync-mount@images.service blocksync-serve.service blocksync-watch@daemon.service; do
+        for unit in blocksync-mount@images.service blocksync-serve.service blocksync-watch@daemon.service \\
+            blocksync-passthrough.service blocksync-passthrough.socket
+        do
             systemd-analyze verify --man=no --recursive-errors=no ./$unit 2>&1 | tee -a /mnt/said
         done
         refused test -s /mnt/said

@@ -10,11 +10,15 @@ import fcntl
 import os
 import select
 import threading
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 import trio
 
 from blockfs.fuse.kernel import encode, wire
+from blockfs.fuse.kernel.helped import Helper
+
+R = TypeVar("R")
 
 _TRY_AGAIN: Final = frozenset({errno.ENOENT, errno.EINTR})
 """Of read: the request was taken back before it was here, or a signal came."""
@@ -37,6 +41,7 @@ class Channel:
         self._view = memoryview(self._buffer)
         self._lock = threading.Lock()
         self._is_closed = False
+        self._helper: Helper | None = None
         self._polling = select.poll()
         self._polling.register(fd, select.POLLIN)
 
@@ -98,12 +103,22 @@ class Channel:
         finally:
             os.close(own)
 
+    def use_helper(self) -> None:
+        """From now on have files registered by the root helper: this process may not do it itself.
+
+        Raises:
+            OSError: There is none, or it refuses us.
+        """
+        self._helper = Helper(self._fd)
+
     def register(self, descriptor: int) -> int:
         """Have the kernel know a file of the host, for handles that pass through to it; returns its backing id.
 
         Raises:
             OSError: EPERM: not for this process, or not agreed in INIT. ELOOP: it lies on stacked filesystems.
         """
+        if self._helper is not None:
+            return self._helped(lambda helper: helper.register(descriptor))
         return self._order(wire.BACKING_OPEN, wire.BACKING_MAP.pack(descriptor, 0, 0))
 
     def unregister(self, backing_id: int) -> None:
@@ -112,7 +127,21 @@ class Channel:
         Raises:
             OSError: ENODEV: the connection is closed.
         """
+        if self._helper is not None:
+            return self._helped(lambda helper: helper.unregister(backing_id))
         self._order(wire.BACKING_CLOSE, wire.BACKING_ID.pack(backing_id))
+        return None
+
+    def _helped(self, ask: Callable[[Helper], R]) -> R:
+        """Ask the helper; one that has gone may be back. What was registered before is the kernel's until the end."""
+        with self._lock:
+            if self._is_closed or self._helper is None:
+                raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+            try:
+                return ask(self._helper)
+            except ConnectionError:
+                self._helper = Helper(self._fd)
+                return ask(self._helper)
 
     def _order(self, order: int, argument: bytes) -> int:
         with self._lock:  # none of the two waits for anything
@@ -126,4 +155,6 @@ class Channel:
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
+                if self._helper is not None:
+                    self._helper.close()
                 os.close(self._fd)

@@ -221,9 +221,17 @@ def _why_not_native(channel: Channel, agreed: Agreed, volume: bytes) -> str | No
         return "this kernel can't read and write files of the host itself (Linux 6.9 was the first that could)"
     descriptor = os.open(volume, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        channel.unregister(channel.register(descriptor))
-    except PermissionError:
-        return "this process may not have the kernel read and write files of the host itself: it takes CAP_SYS_ADMIN"
+        try:
+            number = channel.register(descriptor)
+        except PermissionError:
+            channel.use_helper()
+            number = channel.register(descriptor)
+        channel.unregister(number)
+    except (PermissionError, FileNotFoundError, ConnectionError, TimeoutError) as error:
+        return (
+            "this process may not have the kernel read and write files of the host itself (CAP_SYS_ADMIN), and the "
+            f"helper does not do it: {error.strerror or error}"
+        )
     except OSError as error:
         return f"the kernel does not read and write files of this host itself: {error.strerror}"
     finally:

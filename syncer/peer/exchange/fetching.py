@@ -151,6 +151,7 @@ class Download:
         self._rids: dict[tuple[Owner, BlockId], int] = {}
         self._next_rid = 0
         self._questions: dict[int, tuple[BlockId, ...]] = {}
+        self._answered = trio.Event()
         self._asked: dict[bytes, BlockId] = {}
         self._next_qid = 0
         self._hung_up: list[int] = []  # rids that the peer is still to be told of
@@ -259,6 +260,12 @@ class Download:
             tokens = tokens_of(part, self._words)
             await self._channel.send([HaveQuery(qid=self._next_qid, tokens=tokens)])
 
+    async def answered(self) -> None:
+        """Wait until the peer has answered all of that, or is gone."""
+        while self._questions and not self._ended:
+            self._answered = trio.Event() if self._answered.is_set() else self._answered
+            await self._answered.wait()
+
     def forget(self, ids: Iterable[BlockId]) -> None:
         """These are not wanted any more."""
         for block in ids:
@@ -285,6 +292,7 @@ class Download:
             reason = CloseReason.PROTOCOL if why is Failure.WRONG else CloseReason.DONE
             self.why = why
             self.over.set()
+            self._answered.set()
             if self._accusation is not None:
                 await self._tell(self._accusation)
             await self._channel.close(Close(reason=reason))
@@ -362,6 +370,8 @@ class Download:
                 if ids is None or not message.fits(len(ids) * self._words):
                     return Failure.WRONG
                 self.told([ids[each // self._words] for each in positions(message.bitmap) if not each % self._words])
+                if not self._questions:
+                    self._answered.set()
             case Have(tokens=tokens):
                 self.told([self._asked[token] for token in tokens[:: self._words] if token in self._asked])
             case Ping(answer=True) if self._pinged_s is not None:

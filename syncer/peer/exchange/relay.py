@@ -237,6 +237,9 @@ class _Board:
     def seek(self, *, over: bool = False, sure: bool = False) -> None:
         """See Board. The board of who asks has its own rules."""
 
+    def answering(self, *, over: bool = False) -> None:
+        """See Board. Who asks hears of answers by what is offered."""
+
     def is_open(self, want: Want) -> bool:
         """See Board."""
         return want.id in self._wants and (want.id not in self._claimed or want.id in self._gets)

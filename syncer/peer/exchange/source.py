@@ -28,6 +28,7 @@ PEERS: Final = PROVIDERS
 HEARD_S: Final = 60.0
 ANSWER_S: Final = 1.5  # two more questions are asked within it
 ASKED_PER_S: Final = 2500  # wants, by the slowest links that ask: their answers come so much later
+SOON_S: Final = 0.5  # a peer that is connected and has not answered by then is not waited for the next time
 _PEEK: Final = 4096
 _AT_ONCE: Final = 64  # requests in one message to a peer
 _MISSES: Final = 256  # wants that others have claimed are passed over, so many in a row
@@ -128,7 +129,7 @@ class PeerSource:
 class _Line:
     """A peer that is used in this cycle."""
 
-    __slots__ = ("asked", "download", "got", "has_got", "has_news", "is_over", "is_wrong", "peer", "wake")
+    __slots__ = ("answers", "asked", "download", "got", "has_got", "has_news", "is_over", "is_wrong", "peer", "wake")
 
     def __init__(self, peer: PeerId, download: Download) -> None:
         self.peer = peer
@@ -138,6 +139,7 @@ class _Line:
         self.has_got = trio.Event()
         self.wake = trio.Event()
         self.has_news = False
+        self.answers = True  # in time, the last time
         self.is_over = False
         self.is_wrong = False  # it sent what nobody asked for
 
@@ -168,6 +170,7 @@ class Cycle:
         self._something = trio.Event()
         self._longest = 1
         self._seeks = False
+        self._owing = 0  # questions to peers that mostly answer at once
         self._nursery: trio.Nursery | None = None
 
     async def run(self) -> None:
@@ -231,7 +234,29 @@ class Cycle:
             self._seeks = False
             self._start(self._seek)
         for line in self._lines.values():
-            self._start(line.download.ask, ids)
+            if line.answers and self._nursery is not None:
+                self._owe(1)
+                self._start(self._ask_soon, line, ids)
+            else:
+                self._start(line.download.ask, ids)
+
+    async def _ask_soon(self, line: _Line, ids: Sequence[BlockId]) -> None:
+        """Ask a peer, and have the board wait for its answer; once, if it does not answer soon."""
+        try:
+            await line.download.ask(ids)  # never broken off: half a message would be left on the wire
+            with trio.move_on_after(SOON_S) as scope:
+                await line.download.answered()
+        finally:
+            self._owe(-1)
+        if scope.cancelled_caught:
+            line.answers = False
+            await line.download.answered()
+            line.answers = True
+
+    def _owe(self, count: int) -> None:
+        before, self._owing = self._owing, self._owing + count
+        if not before or not self._owing:
+            self._board.answering(over=not self._owing)
 
     async def _seek(self) -> None:
         """Tell the board when it makes no sense to wait any longer for somebody who was not heard yet."""

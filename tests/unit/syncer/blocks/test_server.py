@@ -17,6 +17,7 @@ from syncer.blocks.policy import (
     AHEAD_BYTES,
     AHEAD_S,
     AHEAD_SHARE,
+    ANSWERS_S,
     EARLY_S,
     FEW_BYTES,
     FIRST_BYTES,
@@ -315,6 +316,27 @@ def test_on_its_way_is_what_the_server_brings_in_a_quarter_of_a_second() -> None
     policy.server.run(0)
     policy.server.count(100 * MIB, 1)
     assert policy.ahead_bytes(1) == AHEAD_S * 100 * MIB
+
+
+def test_while_connected_devices_answer_the_server_waits_half_a_second_at_most() -> None:
+    async def test() -> None:
+        blocks = blocks_of(100)
+        for answered_s in (0.1, None):
+            peers, remote = Seat("peers"), Seat("remote")
+            async with wanted([want(block, length=2000) for block in blocks], peers, remote, heard=True):
+                began = trio.current_time()
+                peers.board.answering()
+                first = remote.board.take(1 << 30)
+                await remote.board.give([(each, blocks[each.id]) for each in first])
+                if answered_s is not None:
+                    await trio.sleep(answered_s)
+                    assert not remote.board.take(1 << 30)
+                    peers.board.answering(over=True)
+                while not remote.board.take(1 << 30):
+                    assert await remote.board.more()
+                assert trio.current_time() - began == (answered_s or ANSWERS_S)
+
+    run(test)
 
 
 def test_what_devices_offer_and_do_not_bring_is_the_servers_when_they_stall() -> None:

@@ -13,9 +13,9 @@ from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.errors import SyncerError
 from syncer.peer.exchange.channel import Channel
-from syncer.peer.exchange.source import ANSWER_S, PeerSource
+from syncer.peer.exchange.source import ANSWER_S, SOON_S, PeerSource
 from syncer.peer.session.actions import PeerId
-from syncer.peer.wire.messages import Busy, Data, End, Get, HaveQuery, HaveReply, Head, NotFound
+from syncer.peer.wire.messages import Busy, Data, End, Get, HaveQuery, HaveReply, Head, NotFound, data_of
 from syncer.ports.blocks import BlockSource, Board, Priority, SourceStats, Want
 from tests.kit.peering import Serve, Shelf, Yard, block, corrupts, name, on_a_clock, stalls
 
@@ -299,3 +299,50 @@ async def test_cycles_one_after_the_other_and_beside_each_other_hear_all_answers
                 assert await made.fetches(BLOCKS) == {}
         nursery.cancel_scope.cancel()
     assert len(yard.tried) > 1
+
+
+async def _answers_late(channel: Channel) -> None:
+    """A busy machine: it has all, and says so after a fifth of a second."""
+    while messages := await channel.receive():
+        for message in messages:
+            if isinstance(message, HaveQuery):
+                await trio.sleep(0.2)
+                size, odd = divmod(len(message.tokens), 8)
+                held = b"\xff" * size + (bytes([(1 << odd) - 1]) if odd else b"")
+                await channel.send([HaveReply(qid=message.qid, bitmap=held)])
+            elif isinstance(message, Get):
+                data = ALL[BlockId(message.id)]
+                await channel.send(
+                    [Head(rid=message.rid, total=len(data)), *data_of(message.rid, data), End(rid=message.rid)]
+                )
+
+
+@on_a_clock
+async def test_a_connected_peer_that_answers_late_is_waited_for() -> None:
+    """Else busy machines that pull together each get all of it from the server."""
+    yard = Yard()
+    yard.is_silent = True
+    yard.add(A, BLOCKS, _answers_late)
+    async with case(yard, Server(BLOCKS)) as made:
+        await made.fetches(BLOCKS[:1])
+        await trio.sleep(1)
+        assert await made.fetches(BLOCKS[1:]) == {}
+        assert made.got == ALL
+        assert made.stats.blocks == len(BLOCKS) - 1
+
+
+@on_a_clock
+async def test_a_connected_peer_that_never_answers_is_waited_for_once() -> None:
+    yard = Yard()
+    yard.is_silent = True
+    yard.add(A, BLOCKS, stalls)
+    async with case(yard, Server(BLOCKS)) as made:
+        await made.fetches(BLOCKS[:1])
+        await trio.sleep(1)
+        took = []
+        for first in (1, 50, 100):
+            began = trio.current_time()
+            assert await made.fetches(BLOCKS[first : first + 49]) == {}
+            took.append(trio.current_time() - began)
+        assert took[0] <= SOON_S + 0.1
+        assert max(took[1:]) < 0.1
