@@ -139,6 +139,7 @@ KNOB: Final = {
     "stores with faults": Counts("calls per kind of store", 60, 400, 4000, "contract/test_store_faults.py"),
     "cuts after edits": Counts("seeds", 1500, 50_000, 1_000_000, "unit/syncer/remote/repository/test_chunks.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
+    "repository collections": Counts("seeds", 5, 60, 5000, "unit/syncer/remote/repository/test_collecting.py"),
     "repository devices": Counts("seeds", 4, 40, 2000, "unit/syncer/engine/test_repository.py"),
     "repository clients": Counts("seeds", 5, 60, 3000, "unit/syncer/remote/repository/test_client.py"),
     "repository views": Counts("examples", 60, 1000, 50_000, "unit/syncer/remote/repository/test_merge.py"),

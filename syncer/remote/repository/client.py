@@ -32,6 +32,7 @@ from syncer.errors import (
     ConflictOnRemoteError,
     DamagedObjectError,
     NotFoundError,
+    RemoteUnavailableError,
     SyncerError,
     UnsafeNameError,
 )
@@ -70,6 +71,15 @@ _VIEWS: Final = 4  # earlier ones in which versions are found that were replaced
 _SMALL_BYTES: Final = 8 << 20
 
 
+DRAFT_S: Final = 12 * 3600.0
+"""What is not committed after so long is given up: `collecting` may have deleted what it builds on."""
+
+
+def awake_or_asleep_s() -> float:
+    """Seconds that go on while the machine sleeps, and that nobody sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class Writer(msgspec.Struct, frozen=True, kw_only=True):
     """Who writes.
 
@@ -93,7 +103,13 @@ class RepositoryClient:
     """
 
     def __init__(
-        self, objects: Objects, config: Config, writer: Writer, *, clock_ns: Callable[[], int] = time.time_ns
+        self,
+        objects: Objects,
+        config: Config,
+        writer: Writer,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
+        clock_s: Callable[[], float] = awake_or_asleep_s,
     ) -> None:
         """Of a repository that is open.
 
@@ -102,7 +118,9 @@ class RepositoryClient:
             config: What holds for it.
             writer: This device.
             clock_ns: The time that people are told, nanoseconds since the epoch.
+            clock_s: How long something takes, sleep included.
         """
+        self._clock_s = clock_s
         self.ages: Ages = Views()
         self._reads = ChunkReads(objects, self._files)
         self.read_small = self._reads.read_small
@@ -258,9 +276,13 @@ class RepositoryClient:
         async with self._lock:
             work = self._work
             if work is None or work.draft.is_empty:
+                self._work = None
                 return
             await work.packer.finish()
             root, nodes = await trio.to_thread.run_sync(self._finished, work)
+            if self._clock_s() - work.began_s > DRAFT_S:
+                self._work = None
+                raise RemoteUnavailableError("what was sent lay uncommitted for too long; the next cycle sends it anew")
             trees: list[Pack] = []
             for pack, raw in await trio.to_thread.run_sync(list, packed(self._objects, nodes)):
                 await self._objects.put_pack(pack, raw)
@@ -314,9 +336,15 @@ class RepositoryClient:
 
     async def _begun(self) -> _Work:
         if self._work is None:
-            view = self._view if self._view is not None else await self._look()
-            await self._objects.look()
+            began_s = self._clock_s()
+            seen = self._view if self._view is not None else await self._look()
+            await self._objects.look(to_write=True)
+            # Merged again: what it was made of at the last look may lie in packs that are condemned since.
+            heads = await self._objects.commits(seen.heads)
+            async with self._merging:
+                view = await trio.to_thread.run_sync(view_of, self._nodes, self._shape, heads.items(), _root_of)
             self._work = _Work(
+                began_s=began_s,
                 view=view,
                 draft=Draft(self._nodes, view, self._writer.device),
                 packer=Packer(self._objects, self._chunker),
@@ -551,6 +579,7 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True):
 class _Work(msgspec.Struct, kw_only=True):
     """What is done since the last commit."""
 
+    began_s: float
     view: View
     draft: Draft
     packer: Packer

@@ -18,7 +18,7 @@ import trio
 
 from syncer.errors import DamagedObjectError, NotFoundError
 from syncer.remote.parallel import for_each
-from syncer.remote.repository.format import indexes
+from syncer.remote.repository.format import condemned, indexes
 from syncer.remote.repository.format.codec import Codec
 from syncer.remote.repository.format.history import (
     Commit,
@@ -36,7 +36,7 @@ from syncer.remote.repository.format.indexes import Found, Index
 from syncer.remote.repository.format.keys import SALT_BYTES, ChunkId, Content, Keys
 from syncer.remote.repository.format.packs import MAX_BYTES as MAX_PACK_BYTES
 from syncer.remote.repository.format.packs import Fetch, Pack, PackReader, PackRef, plan
-from syncer.remote.repository.format.sealed import Kind, object_name
+from syncer.remote.repository.format.sealed import Kind, digest_of, object_name
 from syncer.remote.stores.port import Blob, BlobStore
 
 _AT_ONCE: Final = 8  # requests
@@ -73,6 +73,7 @@ class Objects:
         self._node_bytes = 0
         self._readers: dict[tuple[Content, PackRef], PackReader] = {}
         self._looking = trio.Lock()
+        self._condemned: frozenset[bytes] = frozenset()
 
     @property
     def codec(self) -> Codec:
@@ -135,9 +136,15 @@ class Objects:
 
     # --- indexes
 
-    async def look(self) -> None:
-        """Read the indexes that are new. One listing."""
+    async def look(self, *, to_write: bool = False) -> None:
+        """Read the indexes that are new. One listing.
+
+        Args:
+            to_write: Read what is condemned, too, with another listing: nothing new may build on that.
+        """
         async with self._looking:
+            if to_write:
+                self._condemned = await self._read_condemned()
             there = {
                 digest: blob
                 for blob in await self.store.listing(Kind.INDEX.folder)
@@ -159,11 +166,44 @@ class Objects:
 
     def find(self, content: Content, chunk: ChunkId) -> Found | None:
         """Where a chunk is, as far as the indexes that were read tell."""
+        return next(self.all_places(content, chunk), None)
+
+    def find_to_keep(self, content: Content, chunk: ChunkId) -> Found | None:
+        """As `find`, where something new may build on it: not in a pack that will be deleted."""
+        return next(
+            (found for found in self.all_places(content, chunk) if found.pack.digest not in self._condemned), None
+        )
+
+    def all_places(self, content: Content, chunk: ChunkId) -> Iterator[Found]:
+        """Where a chunk is, by each index."""
         for index in self._live:
             found = (index.trees if content is Content.TREES else index.files).find(chunk)
             if found is not None:
-                return found
-        return None
+                yield found
+
+    def live_indexes(self) -> set[bytes]:
+        """Digests of the indexes that no other one replaces."""
+        return indexes.live({digest: index.trees.replaces for digest, index in self._indexes.items()})
+
+    async def put_index_without(self, gone: Collection[bytes]) -> None:
+        """Write indexes anew that name packs which are about to be deleted."""
+        async with self._looking:
+            parts = {
+                digest: index
+                for digest, index in self._indexes.items()
+                if digest in self.live_indexes()
+                and any(pack.digest in gone for part in (index.trees, index.files) for pack in part.packs)
+            }
+            for digest, index in parts.items():
+                trees, files = (
+                    [pack for pack in part.packs if pack.digest in gone] for part in (index.trees, index.files)
+                )
+                await self._replace(
+                    Index(
+                        indexes.merged([index.trees], without=trees, replaces=[digest]),
+                        indexes.merged([index.files], without=files),
+                    )
+                )
 
     def packs(self) -> Iterator[tuple[PackRef, int]]:
         """All packs that the indexes name, and their lengths; one may come more than once."""
@@ -174,7 +214,7 @@ class Objects:
     async def put_index(self, trees: Sequence[Pack], files: Sequence[Pack]) -> None:
         """Write an index of new packs; small ones that are there already are written again with it."""
         async with self._looking:
-            there = {digest: size for digest, size in self._sizes.items() if digest in self._live_digests()}
+            there = {digest: size for digest, size in self._sizes.items() if digest in self.live_indexes()}
             rows = sum(len(pack.entries) for pack in (*trees, *files))
             merged = indexes.to_merge(48 * rows, there)
             parts = [self._indexes[digest] for digest in merged]
@@ -182,10 +222,31 @@ class Objects:
                 indexes.merged([indexes.section(trees), *(part.trees for part in parts)], replaces=merged),
                 indexes.merged([indexes.section(files), *(part.files for part in parts)]),
             )
-            digest, raw = await trio.to_thread.run_sync(self._encoded, index)
-            await self.store.put(object_name(Kind.INDEX, digest), raw, absent=True)
-            self._indexes[digest], self._sizes[digest] = index, len(raw)
-            self._refresh()
+            await self._replace(index)
+
+    async def _replace(self, index: Index) -> None:
+        digest, raw = await trio.to_thread.run_sync(self._encoded, index)
+        await self.store.put(object_name(Kind.INDEX, digest), raw, absent=True)
+        self._indexes[digest], self._sizes[digest] = index, len(raw)
+        self._refresh()
+
+    async def _read_condemned(self) -> frozenset[bytes]:
+        names = [
+            blob.name
+            for blob in await self.store.listing(Kind.CONDEMNED.folder)
+            if digest_of(Kind.CONDEMNED, blob.name) is not None
+        ]
+        found: set[bytes] = set()
+
+        async def ask(name: str) -> None:
+            try:
+                raw = await self.store.get(name)
+            except NotFoundError:
+                return  # what was in it is gone
+            found.update(condemned.decode(self.keys, name, raw, self.codec).packs)
+
+        await for_each(iter(names), ask, _AT_ONCE)
+        return frozenset(found)
 
     def _decoded(self, digest: bytes, raw: bytes) -> Index:
         return indexes.decode(self.keys, digest, raw, self.codec)
@@ -193,11 +254,8 @@ class Objects:
     def _encoded(self, index: Index) -> tuple[bytes, bytes]:
         return indexes.encode(self.keys, fresh_salt(), index, self.codec)
 
-    def _live_digests(self) -> set[bytes]:
-        return indexes.live({digest: index.trees.replaces for digest, index in self._indexes.items()})
-
     def _refresh(self) -> None:
-        live = self._live_digests()
+        live = self.live_indexes()
         self._live = [index for digest, index in sorted(self._indexes.items()) if digest in live]
 
     # --- packs
@@ -313,6 +371,6 @@ class ThreadNodes:
     def write(self, node: bytes) -> ChunkId:
         """See Nodes."""
         name = self._objects.keys.chunk_id(Content.TREES, node)
-        if self._objects.find(Content.TREES, name) is None:
+        if self._objects.find_to_keep(Content.TREES, name) is None:
             self.written[name] = node
         return name

@@ -161,7 +161,7 @@ class Packer:
         with self._lock:
             if name in self._new:
                 return self._new[name]
-            found = self.objects.find(Content.FILES, name)
+            found = self.objects.find_to_keep(Content.FILES, name)
             if found is None:
                 if self._builder is None:
                     self._builder = PackBuilder(self.objects.keys, Content.FILES, fresh_salt(), self._codec)

@@ -1,0 +1,211 @@
+"""Collecting beside devices that write: what they have stays whole, and what nobody needs goes."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+import trio
+
+from syncer.core.model import Kind
+from syncer.errors import CorruptionError, RemoteUnavailableError
+from syncer.ports.orders import Delete, write_one
+from syncer.remote.repository.checking import Checker
+from syncer.remote.repository.client import DRAFT_S, RepositoryClient, Writer
+from syncer.remote.repository.collecting import GRACE_NS, KEEP_NS, Collected, Collector
+from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.objects import Objects
+from syncer.remote.stores.memory import MemoryStore
+from tests import effort
+from tests.unit.syncer.remote.repository.nodes import KEYS
+from tests.unit.syncer.remote.repository.test_client import CONFIG, GRID, fetched, listed, path, put, random_bytes
+
+HOUR_NS = 3600 * 10**9
+
+
+async def committed(client: RepositoryClient) -> None:
+    """Commit; what lay too long is given up."""
+    try:
+        await client.commit()
+    except RemoteUnavailableError as error:
+        if "too long" not in str(error):
+            raise
+
+
+class Place:
+    """A repository in memory, where time is told."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, tuple[bytes, int]] = {}
+        self.now_ns = 1_700_000_000 * 10**9
+
+    def store(self) -> MemoryStore:
+        return MemoryStore(self.objects, clock=lambda: self.now_ns)
+
+    def client(self, number: int) -> RepositoryClient:
+        writer = Writer(device=DeviceId(bytes([number]) * 16), name=f"host{number}", tool="test")
+        clocks = {"clock_ns": lambda: self.now_ns, "clock_s": lambda: self.now_ns / 10**9}
+        return RepositoryClient(Objects(self.store(), KEYS), CONFIG, writer, **clocks)
+
+    async def collect(self, keep_ns: int = 0) -> Collected:
+        collector = Collector(Objects(self.store(), KEYS), DeviceId(b"g" * 16), keep_ns=keep_ns)
+        return await collector.run()
+
+    async def problems(self) -> list[str]:
+        return (await Checker(Objects(self.store(), KEYS), GRID, share=1.0).run()).problems
+
+    def count(self, kind: str) -> int:
+        return sum(name.startswith(kind) for name in self.objects)
+
+
+def test_what_was_deleted_goes_after_its_time_and_not_before() -> None:
+    async def scenario() -> None:
+        place = Place()
+        one = place.client(1)
+        await put(one, "gone", random_bytes(1, 200_000))
+        await put(one, "kept", random_bytes(2, 1000))
+        await one.commit()
+        await write_one(one, Delete(path=path("gone"), expect=(await listed(one))[path("gone")].tag))
+        await put(one, "new", random_bytes(3, 1000))
+        await one.commit()
+        size = sum(len(raw) for raw, _ in place.objects.values())
+        place.now_ns += GRACE_NS + HOUR_NS
+        assert (await place.collect(KEEP_NS)).condemned_packs == 0  # the commit before is kept
+        place.now_ns += KEEP_NS
+        first = await place.collect(KEEP_NS)
+        assert (first.condemned_packs > 0, first.deleted_packs) == (True, 0)
+        place.now_ns += GRACE_NS - HOUR_NS
+        assert (await place.collect(KEEP_NS)).deleted_packs == 0
+        place.now_ns += 2 * HOUR_NS
+        second = await place.collect(KEEP_NS)
+        assert second.deleted_packs == first.condemned_packs
+        # "kept" lies in the pack that "gone" was in: that one stays.
+        assert await place.problems() == []
+        assert place.count("condemned/") <= 1
+        assert sum(len(raw) for raw, _ in place.objects.values()) < size
+        other = place.client(2)
+        assert set(await listed(other)) == {b"kept", b"new"}
+
+    trio.run(scenario)
+
+
+def test_what_is_condemned_is_sent_anew_by_who_needs_it() -> None:
+    async def scenario() -> None:
+        place = Place()
+        one = place.client(1)
+        data = random_bytes(1, 300_000)
+        await put(one, "file", data)
+        await one.commit()
+        await write_one(one, Delete(path=path("file"), expect=(await listed(one))[path("file")].tag))
+        await one.commit()
+        place.now_ns += GRACE_NS + HOUR_NS
+        assert (await place.collect()).condemned_packs > 0
+        other = place.client(2)
+        await put(other, "again", data)
+        await other.commit()
+        place.now_ns += GRACE_NS + HOUR_NS
+        assert (await place.collect()).deleted_packs > 0
+        assert await place.problems() == []
+        assert await fetched(other, (await listed(other))[path("again")]) == data
+
+    trio.run(scenario)
+
+
+def test_what_somebody_who_began_before_has_named_meanwhile_stays() -> None:
+    async def scenario() -> None:
+        place = Place()
+        one, other = place.client(1), place.client(2)
+        data = random_bytes(1, 300_000)
+        await put(one, "file", data)
+        await one.commit()
+        await write_one(one, Delete(path=path("file"), expect=(await listed(one))[path("file")].tag))
+        await one.commit()
+        place.now_ns += GRACE_NS + HOUR_NS
+        await put(other, "again", data)  # builds on the pack that is condemned now
+        assert (await place.collect()).condemned_packs > 0
+        await other.commit()
+        place.now_ns += GRACE_NS + HOUR_NS
+        await place.collect()
+        assert await place.problems() == []
+        assert await fetched(other, (await listed(other))[path("again")]) == data
+
+    trio.run(scenario)
+
+
+def test_what_lay_uncommitted_for_too_long_is_given_up() -> None:
+    async def scenario() -> None:
+        place = Place()
+        one = place.client(1)
+        await put(one, "file", b"data")
+        place.now_ns += int(DRAFT_S + 1) * 10**9
+        with pytest.raises(RemoteUnavailableError, match="too long"):
+            await one.commit()
+        assert place.count("heads/") == 0
+        await put(one, "file", b"data")
+        await one.commit()
+        assert set(await listed(place.client(2))) == {b"file"}
+
+    trio.run(scenario)
+
+
+def test_nothing_is_collected_where_something_that_is_needed_is_missing() -> None:
+    async def scenario() -> None:
+        place = Place()
+        one = place.client(1)
+        await put(one, "file", random_bytes(1, 100_000))
+        await one.commit()
+        await put(one, "other", random_bytes(2, 100_000))
+        await one.commit()
+        place.now_ns += GRACE_NS + HOUR_NS
+        data = max(
+            (name for name in place.objects if name.startswith("packs/")), key=lambda n: len(place.objects[n][0])
+        )
+        del place.objects[data]
+        before = dict(place.objects)
+        with pytest.raises(CorruptionError, match="nothing was collected"):
+            await place.collect()
+        assert place.objects == before
+
+    trio.run(scenario)
+
+
+@pytest.mark.parametrize("seed", range(effort.count("repository collections")))
+def test_devices_that_write_beside_collections_lose_nothing(seed: int) -> None:
+    async def scenario() -> None:
+        random, place = Random(seed), Place()
+        clients = {number: place.client(number) for number in (1, 2, 3)}
+        truth: dict[bytes, bytes] = {}
+        for step in range(40):
+            number = random.choice(list(clients))
+            client = clients[number]
+            match random.randrange(8):
+                case 0:
+                    place.now_ns += random.choice([HOUR_NS, GRACE_NS // 3, GRACE_NS + HOUR_NS])
+                case 1:
+                    await place.collect(random.choice([0, KEEP_NS]))
+                case 2:
+                    clients[number] = place.client(number)  # dies: its draft is lost
+                case 3 if truth:
+                    name = random.choice(sorted(truth))
+                    await committed(client)
+                    found = (await listed(client)).get(path(name.decode()))
+                    if found is not None:
+                        await write_one(client, Delete(path=found.path, expect=found.tag))
+                        await committed(client)
+                case _:
+                    name = f"{number}-{random.randrange(4)}"
+                    await committed(client)
+                    found = (await listed(client)).get(path(name))
+                    data = random_bytes(random.randrange(12), random.choice([100, 30_000, 200_000]))
+                    await put(client, name, data, found)
+                    if random.random() < 0.7:
+                        await committed(client)
+            view = await listed(place.client(9))
+            truth = {bytes(each): b"" for each in view}
+            if step % 8 == 7:
+                assert await place.problems() == []
+                for stat in view.values():
+                    if stat.kind is Kind.FILE:
+                        await fetched(place.client(9), stat)
+
+    trio.run(scenario)
