@@ -10,6 +10,7 @@ from tests.contract.remotes import (
     BLOCK,
     FakeRemote,
     MemoryRemote,
+    RepositoryRemote,
     ServeRemote,
     Subject,
     anew,
@@ -59,12 +60,24 @@ def server() -> Iterator[FakePithos]:
 @pytest.fixture(scope="module")
 def remotes(server: FakePithos, served: ServeRemote) -> dict[str, Subject]:
     """All of them by name. Which of them a suite is for, its own `remote` says."""
-    return with_folders(memory=MemoryRemote(), fake=FakeRemote(server), serve=served)
+    return with_folders(memory=MemoryRemote(), fake=FakeRemote(server), serve=served, repository=RepositoryRemote())
 
 
-@pytest.fixture(params=["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"])
+PITHOS = ["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"]
+
+
+@pytest.fixture(params=[*PITHOS, "repository", "repository-folder"])
 def remote(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
     """One after the other, each with a container that does not exist yet."""
+    return anew(remotes[request.param])
+
+
+@pytest.fixture(params=PITHOS)
+def pithos(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
+    """Those that are containers: versions are named by their contents, and who writes first of two is the only one.
+
+    In a repository both are kept, and each change writes nodes of trees.
+    """
     return anew(remotes[request.param])
 
 

@@ -66,7 +66,7 @@ def test_a_file_comes_back_as_it_was_sent(remote: Subject, size: int) -> None:
     run(remote, scenario)
 
 
-def test_nul_bytes_at_the_end_count(remote: Subject) -> None:
+def test_nul_bytes_at_the_end_count(pithos: Subject) -> None:
     """The object hash does not see them; only the size does."""
 
     async def scenario(client: Remote) -> None:
@@ -83,7 +83,7 @@ def test_nul_bytes_at_the_end_count(remote: Subject) -> None:
             await delete(client, path("file"), before.tag)
         assert await fetch(client, await must_head(client, "file")) == long
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
 @pytest.mark.parametrize("data", [bytes(5), bytes(3 * BLOCK), b"A" * BLOCK + bytes(BLOCK) + b"B", bytes(BLOCK) + b"C"])
@@ -100,7 +100,7 @@ def test_zero_blocks_travel_as_nothing(remote: Subject, data: bytes) -> None:
     run(remote, scenario)
 
 
-def test_only_missing_blocks_are_sent(remote: Subject) -> None:
+def test_only_missing_blocks_are_sent(pithos: Subject) -> None:
     async def scenario(client: Remote) -> None:
         data = content(1, 20 * BLOCK)
         await store(client, "first", data)
@@ -112,10 +112,10 @@ def test_only_missing_blocks_are_sent(remote: Subject) -> None:
         await store(client, "copy", data)
         assert client.counters.since(before).blocks_sent == 0
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
-def test_what_was_sent_ahead_does_not_travel_again(remote: Subject) -> None:
+def test_what_was_sent_ahead_does_not_travel_again(pithos: Subject) -> None:
     async def scenario(client: Remote) -> None:
         known, unknown, other = content(1, BLOCK), content(2, BLOCK), content(3, BLOCK)
         for _ in range(2):
@@ -124,7 +124,7 @@ def test_what_was_sent_ahead_does_not_travel_again(remote: Subject) -> None:
         await store(client, "file", unknown + known + other + unknown)
         assert client.counters.blocks_sent == 3
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
 @pytest.mark.parametrize("ahead", [True, False], ids=["there", "collected"])
@@ -261,7 +261,7 @@ def test_a_move_does_not_replace_its_target(remote: Subject) -> None:
     run(remote, scenario)
 
 
-def test_metadata_change_without_content(remote: Subject) -> None:
+def test_metadata_change_without_content(pithos: Subject) -> None:
     async def scenario(client: Remote) -> None:
         data = content(1, 3 * BLOCK)
         made = await store(client, "file", data)
@@ -274,7 +274,7 @@ def test_metadata_change_without_content(remote: Subject) -> None:
         assert done.tag.version > made.tag.version
         assert await fetch(client, stat) == data
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
 def test_an_attribute_that_is_too_large_to_travel_is_not_on_the_server(remote: Subject) -> None:
@@ -319,7 +319,7 @@ def test_directories_and_symlinks_keep_their_kinds(remote: Subject) -> None:
     run(remote, scenario)
 
 
-def test_the_listing_is_complete_sorted_and_resolvable(remote: Subject) -> None:
+def test_the_listing_is_complete_sorted_and_resolvable(pithos: Subject) -> None:
     async def scenario(client: Remote) -> None:
         names = [f"d{index % 3}/f{index:02}" for index in range(23)] + ["d1", "Ünïcode ✓/%2F", "link", "z~!'()*+,;=:@"]
         for name in names:
@@ -334,7 +334,7 @@ def test_the_listing_is_complete_sorted_and_resolvable(remote: Subject) -> None:
             assert await resolved(client, stat) == await head(client, stat.path)
         assert listing.info == await client.open()
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
 def test_parked_objects_are_listed_and_other_reserved_names_are_not_taken(remote: Subject) -> None:
@@ -351,8 +351,8 @@ def test_parked_objects_are_listed_and_other_reserved_names_are_not_taken(remote
 @pytest.mark.parametrize(
     "name", [b"../x", b"a/../b", b"/abs", b"a//b", b"a/", b"a\0b", b"a\nb", b"caf\xe9", b"x" * 2000]
 )
-def test_names_that_the_remote_can_not_hold_are_refused_before_any_request(remote: Subject, name: bytes) -> None:
-    if remote.name == "memory":
+def test_names_that_the_remote_can_not_hold_are_refused_before_any_request(pithos: Subject, name: bytes) -> None:
+    if pithos.name == "memory":
         return  # its names never travel
 
     async def scenario(client: Remote) -> None:
@@ -368,7 +368,7 @@ def test_names_that_the_remote_can_not_hold_are_refused_before_any_request(remot
             await client.secret(bad, 1)
         assert client.counters.since(before).requests == 0
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
 WRITES: dict[str, Callable[[Remote, RemoteStat], Awaitable[Made | None]]] = {
@@ -426,9 +426,9 @@ def test_a_lost_message_neither_loses_nor_repeats_a_write(remote: Subject, write
     trio.run(main)
 
 
-def test_two_devices_see_each_other(remote: Subject) -> None:
+def test_two_devices_see_each_other(pithos: Subject) -> None:
     async def scenario(first: Remote) -> None:
-        second = remote.client()
+        second = pithos.client()
         await store(first, "file", b"from the first")
         (seen,) = (await second.list_objects()).objects
         await store(second, "file", b"from the second", replace=seen)
@@ -438,7 +438,7 @@ def test_two_devices_see_each_other(remote: Subject) -> None:
         assert (await first.open()).identity == (await second.open()).identity
         await second.close()
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["create", "replace"])
@@ -512,10 +512,10 @@ def test_the_serial_of_the_container_never_sinks(remote: Subject) -> None:
     run(remote, scenario)
 
 
-def test_an_unknown_container_is_not_found(remote: Subject) -> None:
+def test_an_unknown_container_is_not_found(pithos: Subject) -> None:
     async def scenario(client: Remote) -> None:
-        remote.new_container()
-        other = remote.client()
+        pithos.new_container()
+        other = pithos.client()
         with pytest.raises(NotFoundError):
             await other.open()
         with pytest.raises(NotFoundError):
@@ -526,7 +526,7 @@ def test_an_unknown_container_is_not_found(remote: Subject) -> None:
         assert (await other.open()).grid.block_size == BLOCK
         await other.close()
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
 def test_a_file_that_changes_while_it_is_sent_does_not_become_visible(remote: Subject) -> None:
@@ -557,7 +557,7 @@ def test_single_blocks_are_read_by_index(remote: Subject) -> None:
     run(remote, scenario)
 
 
-def test_separated_blocks_are_read_by_one_request(remote: Subject) -> None:
+def test_separated_blocks_are_read_by_one_request(pithos: Subject) -> None:
     async def scenario(client: Remote) -> None:
         data = content(1, 40 * BLOCK + 9)
         await store(client, "file", data)
@@ -566,11 +566,11 @@ def test_separated_blocks_are_read_by_one_request(remote: Subject) -> None:
         before = client.counters.snapshot()
         wanted = [*range(0, 39, 2), 40]
         seen = await fetch_blocks(client, stat, blocks, wanted)
-        if remote.name != "memory":
+        if pithos.name != "memory":
             assert client.counters.since(before).requests == 1
         assert seen == {at: data[at * BLOCK : (at + 1) * BLOCK].rstrip(b"\0") for at in wanted}
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
 def test_looking_changes_nothing(remote: Subject) -> None:

@@ -71,7 +71,7 @@ async def attend(device: Device, client: Remote) -> None:
     await device.keeper.attend(client, sign_of(await client.list_objects()))
 
 
-def test_the_first_makes_a_key_and_the_second_reads_it(remote: Subject, tmp_path: Path) -> None:
+def test_the_first_makes_a_key_and_the_second_reads_it(pithos: Subject, tmp_path: Path) -> None:
     async def scenario(client: Remote) -> None:
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
         await attend(one, client)
@@ -84,10 +84,10 @@ def test_the_first_makes_a_key_and_the_second_reads_it(remote: Subject, tmp_path
         assert listing.lan_key is not None
         assert Path(one.file.path).stat().st_mode & 0o777 == 0o600
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
-def test_the_first_key_has_a_directory_object_above_it_which_nobody_is_told_of(remote: Subject, tmp_path: Path) -> None:
+def test_the_first_key_has_a_directory_object_above_it_which_nobody_is_told_of(pithos: Subject, tmp_path: Path) -> None:
     """Without it `kamaki file download -r` has nowhere to put the key."""
 
     async def scenario(client: Remote) -> None:
@@ -107,10 +107,10 @@ def test_the_first_key_has_a_directory_object_above_it_which_nobody_is_told_of(r
         await one.keeper.rotate(client)
         assert await head(client, FOLDER) == folder
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
-def test_a_rotation_makes_the_directory_object_of_a_key_that_has_none(remote: Subject, tmp_path: Path) -> None:
+def test_a_rotation_makes_the_directory_object_of_a_key_that_has_none(pithos: Subject, tmp_path: Path) -> None:
     """Keys of releases before this one."""
 
     async def scenario(client: Remote) -> None:
@@ -123,10 +123,10 @@ def test_a_rotation_makes_the_directory_object_of_a_key_that_has_none(remote: Su
         assert await head(client, FOLDER) is not None
         assert len(one.keys()) == 2
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
-def test_two_that_make_one_at_once_have_the_same(remote: Subject, tmp_path: Path) -> None:
+def test_two_that_make_one_at_once_have_the_same(pithos: Subject, tmp_path: Path) -> None:
     async def scenario(client: Remote) -> None:
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
         sign = sign_of(await client.list_objects())
@@ -139,10 +139,10 @@ def test_two_that_make_one_at_once_have_the_same(remote: Subject, tmp_path: Path
         assert one.keys() == two.keys()
         assert await head(client, FOLDER) is not None
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
-def test_a_cycle_that_changes_nothing_costs_no_request(remote: Subject, tmp_path: Path) -> None:
+def test_a_cycle_that_changes_nothing_costs_no_request(pithos: Subject, tmp_path: Path) -> None:
     async def scenario(client: Remote) -> None:
         one = Device(tmp_path)
         await attend(one, client)
@@ -154,10 +154,10 @@ def test_a_cycle_that_changes_nothing_costs_no_request(remote: Subject, tmp_path
         await one.keeper.attend(client, KeySign())
         assert client.counters.since(before).requests == 0
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
-def test_a_rotation_is_told_by_the_next_changes_and_both_keys_count_a_day(remote: Subject, tmp_path: Path) -> None:
+def test_a_rotation_is_told_by_the_next_changes_and_both_keys_count_a_day(pithos: Subject, tmp_path: Path) -> None:
     async def scenario(client: Remote) -> None:
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
         await attend(one, client)
@@ -178,10 +178,10 @@ def test_a_rotation_is_told_by_the_next_changes_and_both_keys_count_a_day(remote
             device.now_s += DAY
             assert len(device.keys()) == 1
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
-def test_a_key_is_rotated_after_thirty_days_by_one_of_them(remote: Subject, tmp_path: Path) -> None:
+def test_a_key_is_rotated_after_thirty_days_by_one_of_them(pithos: Subject, tmp_path: Path) -> None:
     async def scenario(client: Remote) -> None:
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
         await attend(one, client)
@@ -194,10 +194,10 @@ def test_a_key_is_rotated_after_thirty_days_by_one_of_them(remote: Subject, tmp_
         assert one.keys() == two.keys()
         assert len(one.keys()) == 2
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
-def test_a_key_that_is_gone_turns_the_lan_off_until_somebody_rotates(remote: Subject, tmp_path: Path) -> None:
+def test_a_key_that_is_gone_turns_the_lan_off_until_somebody_rotates(pithos: Subject, tmp_path: Path) -> None:
     async def scenario(client: Remote) -> None:
         one, two = Device(tmp_path, "one"), Device(tmp_path, "two")
         await attend(one, client)
@@ -216,10 +216,10 @@ def test_a_key_that_is_gone_turns_the_lan_off_until_somebody_rotates(remote: Sub
         assert one.keys() == two.keys()
         assert one.keeper.kept().highest == 2
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
-def test_a_key_that_was_put_back_turns_the_lan_off(remote: Subject, tmp_path: Path) -> None:
+def test_a_key_that_was_put_back_turns_the_lan_off(pithos: Subject, tmp_path: Path) -> None:
     async def scenario(client: Remote) -> None:
         one = Device(tmp_path)
         await attend(one, client)
@@ -237,12 +237,12 @@ def test_a_key_that_was_put_back_turns_the_lan_off(remote: Subject, tmp_path: Pa
         assert len(one.keys()) == 1  # what was put back does not count on
         assert one.keeper.kept().highest == 3
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
 @pytest.mark.parametrize("raw", [b"{}", b"rubbish", b"x" * BLOCK, b'{"format": 9}'])
 def test_what_is_no_key_turns_the_lan_off_and_is_not_overwritten_in_passing(
-    remote: Subject, tmp_path: Path, raw: bytes
+    pithos: Subject, tmp_path: Path, raw: bytes
 ) -> None:
     async def scenario(client: Remote) -> None:
         one = Device(tmp_path)
@@ -260,10 +260,10 @@ def test_what_is_no_key_turns_the_lan_off_and_is_not_overwritten_in_passing(
             await one.keeper.rotate(client)
             assert len(one.keys()) == 1
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
-def test_no_other_private_name_may_be_used(remote: Subject) -> None:
+def test_no_other_private_name_may_be_used(pithos: Subject) -> None:
     async def scenario(client: Remote) -> None:
         if isinstance(client, MemoryClient):
             return  # it takes any name; its users are tests
@@ -271,7 +271,7 @@ def test_no_other_private_name_may_be_used(remote: Subject) -> None:
             with pytest.raises(UnsafeNameError):
                 await put_small(client, path(name), Kind.FILE, b"x", META, None)
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
 # --- what needs a server that refuses

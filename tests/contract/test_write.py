@@ -79,7 +79,7 @@ def test_an_empty_list_costs_nothing(remote: Subject) -> None:
     run(remote, scenario)
 
 
-def test_a_block_that_several_files_need_travels_once(remote: Subject) -> None:
+def test_a_block_that_several_files_need_travels_once(pithos: Subject) -> None:
     """R11: new files that share most of what they hold, all in one list."""
 
     async def scenario(client: Remote) -> None:
@@ -93,7 +93,7 @@ def test_a_block_that_several_files_need_travels_once(remote: Subject) -> None:
         assert client.counters.since(before).blocks_sent == 100 + 6 * 2
         assert await fetch(client, await must_head(client, "image-3")) == files[3]
 
-    run(remote, scenario)
+    run(pithos, scenario)
 
 
 class Fickle(Shelf):

@@ -9,7 +9,6 @@ Source: docs/design/repository.md.
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections import deque
@@ -25,7 +24,7 @@ from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.core.model import Ages, Kind, Position, RelPath, RemoteStat, RemoteTag
 from syncer.core.partial.listing_diff import Known
-from syncer.core.paths import LAN_KEY, is_hidden, is_reserved, rel_path, split
+from syncer.core.paths import LAN_KEY, is_hidden
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.errors import (
     ONE_NODE,
@@ -34,10 +33,9 @@ from syncer.errors import (
     NotFoundError,
     RemoteUnavailableError,
     SyncerError,
-    UnsafeNameError,
 )
 from syncer.ports.blocks import BlockSource, VersionRef
-from syncer.ports.orders import Delete, Done, Move, MoveTree, Order, Reader, SetMeta, Store, Stored
+from syncer.ports.orders import Done, Order, Reader, Store
 from syncer.ports.remote import (
     Capabilities,
     Changes,
@@ -60,7 +58,8 @@ from syncer.remote.repository.format.prolly import Root, Shape, reachable
 from syncer.remote.repository.merge import View, view_of
 from syncer.remote.repository.moments import Moment, Views
 from syncer.remote.repository.objects import Objects, ThreadNodes
-from syncer.remote.repository.packing import Cuts, Packer, packed
+from syncer.remote.repository.orders import Sent, Work, apply, called
+from syncer.remote.repository.packing import Packer, packed
 from syncer.remote.repository.reading import ChunkReads
 from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Found, Tree
 from syncer.remote.source import RemoteSource
@@ -139,7 +138,7 @@ class RepositoryClient:
         self._merged: frozenset[CommitId] = frozenset()
         self._merging = trio.Lock()
         self._sequence = 0
-        self._work: _Work | None = None
+        self._work: Work | None = None
         self._lock = trio.Lock()
 
     @property
@@ -253,7 +252,7 @@ class RepositoryClient:
         """See Remote."""
         async with self._lock:
             work = await self._begun()
-            files: dict[int, _Content | Exception] = {}
+            files: dict[int, Sent | Exception] = {}
             small: list[tuple[int, Store]] = []
             for at, order in enumerate(orders):
                 if not isinstance(order, Store) or order.content is None:
@@ -267,7 +266,7 @@ class RepositoryClient:
                         files[at] = error
             for part in _portions(small):
                 files.update(await self._send_small(work, part, reader))
-            outcomes = await trio.to_thread.run_sync(self._apply, work, orders, files)
+            outcomes = await trio.to_thread.run_sync(apply, work, orders, files, self._clock_ns() // 1000)
         for at, outcome in enumerate(outcomes):
             await done(at, outcome)
 
@@ -334,7 +333,7 @@ class RepositoryClient:
                 self._view, self._merged = view, frozenset(commits)
             return self._view
 
-    async def _begun(self) -> _Work:
+    async def _begun(self) -> Work:
         if self._work is None:
             began_s = self._clock_s()
             seen = self._view if self._view is not None else await self._look()
@@ -343,7 +342,7 @@ class RepositoryClient:
             heads = await self._objects.commits(seen.heads)
             async with self._merging:
                 view = await trio.to_thread.run_sync(view_of, self._nodes, self._shape, heads.items(), _root_of)
-            self._work = _Work(
+            self._work = Work(
                 began_s=began_s,
                 view=view,
                 draft=Draft(self._nodes, view, self._writer.device),
@@ -411,7 +410,7 @@ class RepositoryClient:
 
     # --- contents
 
-    async def _send_large(self, work: _Work, order: Store, reader: Reader) -> _Content:
+    async def _send_large(self, work: Work, order: Store, reader: Reader) -> Sent:
         assert order.content is not None
         blocks = await reader.block_list(order)
         older = await trio.to_thread.run_sync(self._older, work, order)
@@ -432,13 +431,13 @@ class RepositoryClient:
             return trio.from_thread.run(ask, first, last)
 
         cuts = await work.packer.cut(size, read, older=before, zeros=zeros)
-        return _Content(blocks=blocks, cuts=cuts, older=older)
+        return Sent(blocks=blocks, cuts=cuts, older=older)
 
     async def _send_small(
-        self, work: _Work, stores: Sequence[tuple[int, Store]], reader: Reader
-    ) -> dict[int, _Content | Exception]:
+        self, work: Work, stores: Sequence[tuple[int, Store]], reader: Reader
+    ) -> dict[int, Sent | Exception]:
         read = await reader.contents([order for _, order in stores])
-        made: dict[int, _Content | Exception] = {}
+        made: dict[int, Sent | Exception] = {}
         for (at, _), data in zip(stores, read, strict=True):
             if isinstance(data, Exception):
                 made[at] = data
@@ -446,98 +445,19 @@ class RepositoryClient:
             ids = block_id(data) if data else b""
             blocks = BlockList(block_size=self._config.grid, size_bytes=len(data), ids=ids)
             cuts = await work.packer.cut(len(data), partial(_slice, data))
-            made[at] = _Content(blocks=blocks, cuts=cuts, older=None)
+            made[at] = Sent(blocks=blocks, cuts=cuts, older=None)
         return made
 
-    def _older(self, work: _Work, order: Store) -> tuple[Bytes, BlockList] | None:
+    def _older(self, work: Work, order: Store) -> tuple[Bytes, BlockList] | None:
         """The version that is replaced, if it is settled where its chunks are."""
         found = work.draft.lookup(order.path) if order.replaces is not None else None
         if found is None or found.entry.file is None or found.entry.object in work.contents:
             return None
         return found.entry.file, blocks_of(self._nodes, found.entry.file, self._config.grid)
 
-    # --- orders
-
-    def _apply(
-        self, work: _Work, orders: Sequence[Order], files: Mapping[int, _Content | Exception]
-    ) -> list[Stored | Exception]:
-        outcomes: list[Stored | Exception] = []
-        for at, order in enumerate(orders):
-            content = files.get(at)
-            if isinstance(content, Exception):
-                outcomes.append(content)
-                continue
-            try:
-                outcomes.append(self._carried_out(work, order, content))
-            except ONE_NODE as error:
-                outcomes.append(error)
-        return outcomes
-
-    def _carried_out(self, work: _Work, order: Order, content: _Content | None) -> Stored:
-        draft, now_us = work.draft, self._clock_ns() // 1000
-        assert not isinstance(order, MoveTree), "no remote of ours is told so: `moves_trees` is 0"
-        for path in (order.source, order.target) if isinstance(order, Move) else (order.path,):
-            _checked(path)
-        if isinstance(order, Store):
-            return self._stored(work, order, content, now_us)
-        if isinstance(order, Delete):
-            found = draft.lookup(order.path)
-            if found is not None and not found.entry.implied:
-                draft.remove(_required(found, order.path, order.expect))
-            return Stored()
-        if isinstance(order, SetMeta):
-            found = _required(draft.lookup(order.path), order.path, order.expect)
-            return Stored(tag=draft.note(found, found.entry.meta.overlaid(order.meta), now_us).entry.tag())
-        if isinstance(order, Move):
-            return self._moved(draft, order)
-        raise AssertionError("no order of ours")
-
-    def _stored(self, work: _Work, order: Store, content: _Content | None, now_us: int) -> Stored:
-        draft = work.draft
-        found = draft.lookup(order.path)
-        file = None
-        if isinstance(order.source, ForeignVersion):
-            raise ConflictOnRemoteError(order.path, "a version that was replaced unseen", "none: there are none here")
-        if content is not None:
-            size = content.blocks.size_bytes
-            file = Bytes(size_bytes=size, object_hash=content.blocks.object_hash, blocks=b"", chunks=b"")
-        if order.replaces is not None or (found is not None and found.entry.implied and order.kind is Kind.DIRECTORY):
-            if order.replaces is not None:
-                found = _required(found, order.path, order.replaces)
-            assert found is not None
-            if found.entry.what is not order.kind:
-                raise ConflictOnRemoteError(order.path, order.kind.value, found.entry.what.value)
-            made = draft.fill(found, order.meta, now_us, file=file, target=order.target)
-        else:
-            if found is not None:
-                raise ConflictOnRemoteError(order.path, "nothing", _called(found.entry.tag()))
-            above, name = split(order.path)
-            parent = draft.directory(above, _fresh_id)
-            made = draft.make(_fresh_id(), parent, name, order.meta, now_us, file=file, target=order.target)
-        if content is not None:
-            work.contents[made.entry.object] = content
-        return Stored(tag=made.entry.tag())
-
-    def _moved(self, draft: Draft, order: Move) -> Stored:
-        found = _required(draft.lookup(order.source), order.source, order.expect)
-        above, name = split(order.target)
-        there = draft.lookup(order.target)
-        if there is not None and not (there.entry.implied and found.entry.what is Kind.DIRECTORY):
-            raise ConflictOnRemoteError(order.target, "nothing", _called(there.entry.tag()))
-        left = found.entry.what is Kind.DIRECTORY and draft.has_below(found.entry.object)
-        parent = draft.directory(above, _fresh_id)
-        if there is not None:
-            draft.drop(there)
-        made = draft.move(found, parent, name)
-        if left:  # what is below stays where it is
-            draft.adopt(found.entry.object, draft.directory(order.source, _fresh_id))
-        if there is not None:
-            draft.adopt(there.entry.object, found.entry.object)
-        return Stored(tag=made.entry.tag())
-
     # --- the end of a commit
 
-    def _finished(self, work: _Work) -> tuple[Root | None, list[tuple[ChunkId, bytes]]]:
+    def _finished(self, work: Work) -> tuple[Root | None, list[tuple[ChunkId, bytes]]]:
         """The tree to commit, and its nodes that are new."""
         for found in work.draft.changed():
             content = work.contents.get(found.entry.object)
@@ -568,24 +488,6 @@ class RepositoryClient:
         return found
 
 
-class _Content(msgspec.Struct, frozen=True, kw_only=True):
-    """A content that was sent."""
-
-    blocks: BlockList
-    cuts: Cuts
-    older: tuple[Bytes, BlockList] | None
-
-
-class _Work(msgspec.Struct, kw_only=True):
-    """What is done since the last commit."""
-
-    began_s: float
-    view: View
-    draft: Draft
-    packer: Packer
-    contents: dict[bytes, _Content] = msgspec.field(default_factory=dict)  # by object
-
-
 class _Stored(set[ChunkId]):
     """Nodes that need not be packed: all but the new ones, and what was added."""
 
@@ -595,10 +497,6 @@ class _Stored(set[ChunkId]):
 
     def __contains__(self, node: object) -> bool:
         return node not in self._written or super().__contains__(node)
-
-
-def _fresh_id() -> bytes:
-    return os.urandom(ID_BYTES)
 
 
 def _slice(data: bytes, first: int, last: int) -> bytes:
@@ -619,30 +517,11 @@ def _file_in(trees: Sequence[Tree], path: RelPath, tag: RemoteTag) -> Bytes | Co
         found = tree.lookup(path)
         if found is not None and found.entry.file is not None and found.entry.tag() == tag:
             return found.entry.file
-    return ConflictOnRemoteError(path, _called(tag), _MODIFIED)
+    return ConflictOnRemoteError(path, called(tag), _MODIFIED)
 
 
 def _lan_key(stats: Iterable[RemoteStat]) -> RemoteStat | None:
     return next((stat for stat in stats if stat.path == LAN_KEY), None)
-
-
-def _checked(path: RelPath) -> RelPath:
-    """A path that the tree can have, and that may be written."""
-    rel_path(path)
-    if path == b"" or is_reserved(path):
-        raise UnsafeNameError(path, "it is the top of the share, or reserved")
-    return path
-
-
-def _called(tag: RemoteTag) -> str:
-    return f"version {tag.version}"
-
-
-def _required(found: Found | None, path: RelPath, expect: RemoteTag) -> Found:
-    if found is None or found.entry.tag() != expect:
-        now = "nothing" if found is None else _called(found.entry.tag())
-        raise ConflictOnRemoteError(path, _called(expect), now)
-    return found
 
 
 def _portions(stores: Sequence[tuple[int, Store]]) -> Iterable[list[tuple[int, Store]]]:

@@ -218,11 +218,7 @@ class Objects:
             rows = sum(len(pack.entries) for pack in (*trees, *files))
             merged = indexes.to_merge(48 * rows, there)
             parts = [self._indexes[digest] for digest in merged]
-            index = Index(
-                indexes.merged([indexes.section(trees), *(part.trees for part in parts)], replaces=merged),
-                indexes.merged([indexes.section(files), *(part.files for part in parts)]),
-            )
-            await self._replace(index)
+            await self._replace(await trio.to_thread.run_sync(_merged, trees, files, parts, merged))
 
     async def _replace(self, index: Index) -> None:
         digest, raw = await trio.to_thread.run_sync(self._encoded, index)
@@ -352,6 +348,13 @@ class Objects:
         while self._node_bytes > _NODE_BYTES:
             _, old = self._nodes.popitem(last=False)
             self._node_bytes -= len(old)
+
+
+def _merged(trees: Sequence[Pack], files: Sequence[Pack], parts: Sequence[Index], replaced: Sequence[bytes]) -> Index:
+    return Index(
+        indexes.merged([indexes.section(trees), *(part.trees for part in parts)], replaces=replaced),
+        indexes.merged([indexes.section(files), *(part.files for part in parts)]),
+    )
 
 
 class ThreadNodes:

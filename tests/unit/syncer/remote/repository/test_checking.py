@@ -15,7 +15,7 @@ from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
 from tests.contract.writing import store_order
 from tests.unit.syncer.remote.repository.nodes import KEYS
-from tests.unit.syncer.remote.repository.test_client import GRID, Share, listed, path, put, random_bytes
+from tests.unit.syncer.remote.repository.share import GRID, Share, listed, path, put, random_bytes
 
 Stored = dict[str, tuple[bytes, int]]
 

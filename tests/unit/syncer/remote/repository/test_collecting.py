@@ -18,7 +18,7 @@ from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
 from tests import effort
 from tests.unit.syncer.remote.repository.nodes import KEYS
-from tests.unit.syncer.remote.repository.test_client import CONFIG, GRID, fetched, listed, path, put, random_bytes
+from tests.unit.syncer.remote.repository.share import CONFIG, GRID, fetched, listed, path, put, random_bytes
 
 HOUR_NS = 3600 * 10**9
 
