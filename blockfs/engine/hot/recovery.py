@@ -17,6 +17,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from blockfs.blocks.extents import block_count
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.hostfile import HostIoError, translated
 from blockfs.engine.context import Stores
@@ -74,7 +75,9 @@ def recover_hot(stores: Stores, table: FileTable, folder: HotFolder, *, was_clea
         # It may have been written to since it was flushed, or sealed: a new version, and its leaves are not believed.
         hot.is_behind = True
         if not stores.config.read_only:
-            stores.tree.put_inode(with_status(inode, hot.status()), content_changed=True)
+            if status.st_size < inode.size_bytes:  # no leaf lies beyond the end
+                stores.tree.truncate_leaves(row.ino, block_count(status.st_size, stores.block_size))
+            stores.tree.put_inode(with_status(inode, status), content_changed=True)
             stores.tree.put_hot(hot.row())
     named = {key for row in stores.tree.all_hot() for key in ((row.ino, row.number), (row.ino, row.base))}
     return [key for key in there if key not in named]

@@ -472,6 +472,24 @@ def test_an_unlinked_file_goes_with_its_hot_file(filesystem: Filesystem) -> None
     assert format_of(filesystem) == PLAIN_FORMAT
 
 
+@pytest.mark.parametrize("size", [0, 3 * BLOCK + 5])
+def test_a_file_that_was_cut_before_a_kill_has_no_leaf_beyond_its_end(filesystem: Filesystem, size: int) -> None:
+    """Breaks if the tree is told of the size alone: a repair then makes the file as long as its leaves."""
+    data = noise(600 * BLOCK)
+    ino = create(filesystem, b"f")
+    os.pwrite(hot(filesystem, ino), data, 0)
+    filesystem.files.fsync(ino)
+    filesystem.files.flush(ino)
+    filesystem.files.truncate(ino, size, may_block=True)
+    again = Filesystem.open(killed(filesystem), config())
+    again.commit()
+    assert findings(again) == []
+    assert content(again, b"f") == data[:size]
+    again.files.flush()
+    assert sealed(again, ino) == data[:size]
+    again.close()
+
+
 def test_a_killed_mount_leaves_what_was_synced(filesystem: Filesystem) -> None:
     data = noise(2 * BLOCK)
     ino = create(filesystem, b"f")
