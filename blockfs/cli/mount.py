@@ -6,6 +6,7 @@ import logging
 import os
 
 import click
+from click.core import ParameterSource
 from msgspec.structs import replace
 
 from blockfs.cli import mountoptions
@@ -43,7 +44,7 @@ from blockfs.runtime.volumes import is_volume
     "--native/--no-native",
     "native",
     default=None,
-    help="Let the kernel read and write files of the host itself, where it can (XFS or btrfs, root): the default.",
+    help="Let the kernel read and write files of the host itself, where it can (XFS, btrfs): on XFS the default.",
     envvar="BLOCKSYNC_NATIVE",
 )
 @click.option("-o", "options", default="", metavar="OPTIONS", help="Options as in fstab: ro,noexec,nodev,allow_other …")
@@ -75,7 +76,7 @@ def command(
         allow_other=asked.allow_other or allow_other,
         debug=asked.debug or bool((context.obj or {}).get("debug")),
         frontend=asked.frontend if frontend is None else Choice(frontend),
-        native=asked.native if native is None else native,
+        native=asked.native if _is_silent(context, "native", asked.native) else native,
     )
     chosen = mount_options(volume, mountpoint, asked, log_level=logging.getLevelNamesMapping()[log_level.upper()])
     # Taken out of the environment: fusermount3 and others that we start have nothing to tell.
@@ -90,6 +91,12 @@ def command(
     else:
         run_daemon(chosen, manager)
         ready()
+
+
+def _is_silent(context: click.Context, name: str, asked: object) -> bool:
+    """Whether an option of `-o` counts: there is no other, or it is only in the environment."""
+    source = context.get_parameter_source(name)
+    return context.params[name] is None or (asked is not None and source is ParameterSource.ENVIRONMENT)
 
 
 def _fields(chosen: MountOptions) -> dict[str, JsonValue]:

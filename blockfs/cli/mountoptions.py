@@ -20,7 +20,7 @@ OURS: Final = {
     "allow_dev": "devices can be opened; root's to ask for",
     "debug": "log everything",
     "default_permissions": "the kernel checks permissions; it always does",
-    "native": "the kernel reads and writes files of the host itself, where it can; the default",
+    "native": "the kernel reads and writes files of the host itself, where it can; the default but on btrfs",
     "no-native": "all goes through the mount process; as `--no-native`",
     **{f"frontend={choice}": "what talks to the kernel; as `--frontend`" for choice in Choice},
 }
@@ -73,7 +73,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         frontend: What talks to the kernel.
-        native: The kernel may read and write files of the host itself.
+        native: Whether the kernel shall read and write files of the host itself; None: not told.
         kernel: Members of `KERNEL`.
     """
 
@@ -81,7 +81,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     allow_other: bool = False
     debug: bool = False
     frontend: Choice = Choice.AUTO
-    native: bool = True
+    native: bool | None = None
     kernel: frozenset[str] = frozenset()
 
 
@@ -115,6 +115,6 @@ def parse(text: str, *, sloppy: bool = False) -> Options:
         allow_other="allow_other" in chosen,
         debug="debug" in chosen,
         frontend=Choice(next((each.removeprefix(_FRONTEND) for each in chosen if each.startswith(_FRONTEND)), "auto")),
-        native="no-native" not in chosen,
+        native=True if "native" in chosen else False if "no-native" in chosen else None,
         kernel=frozenset(chosen & KERNEL.keys()),
     )

@@ -66,7 +66,7 @@ class MountOptions(msgspec.Struct, frozen=True, kw_only=True):
         kernel_flags: Further options that the kernel enforces, such as "noexec".
         log_level: The least that is logged, `logging.DEBUG` to `logging.ERROR`.
         frontend: What serves it.
-        native: The kernel may read and write files of the host itself, where it can.
+        native: Whether the kernel shall read and write files of the host itself, where it can; None: as is safe there.
     """
 
     volume: bytes
@@ -76,7 +76,7 @@ class MountOptions(msgspec.Struct, frozen=True, kw_only=True):
     kernel_flags: frozenset[str] = frozenset()
     log_level: int = logging.INFO
     frontend: Choice = Choice.AUTO
-    native: bool = True
+    native: bool | None = None
 
     @property
     def fuse_flags(self) -> frozenset[str]:
@@ -144,7 +144,7 @@ def _serve_mounted(
     mountpoints.take(options.mountpoint)
     counters = Counters()
     frontend = _mounted(options, load, filesystem, counters)
-    why_not = native.why_not(options.frontend, wanted=options.native) or frontend.why_not_native
+    why_not = native.why_not(options.frontend, wanted=options.native, volume=options.volume) or frontend.why_not_native
     if why_not is not None:
         filesystem.hot.why_not = why_not  # those that an earlier mount left go when they are sealed
         log.debug("mount.not_native", reason=why_not)
@@ -201,7 +201,7 @@ def _opened(options: MountOptions) -> Filesystem:
     Raises:
         LockedError: Mounted, or somebody else holds it for longer than `ENDING_TIMEOUT_S`.
     """
-    is_native = native.why_not(options.frontend, wanted=options.native) is None
+    is_native = native.why_not(options.frontend, wanted=options.native, volume=options.volume) is None
     config = EngineConfig(read_only=options.read_only, native=is_native)
     try:
         return Filesystem.open(options.volume, config)

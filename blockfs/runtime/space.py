@@ -79,6 +79,18 @@ def host_space(path: str | bytes) -> Space:
     )
 
 
+def charges_mapped_pages(path: str | bytes) -> bool:
+    """Whether the host may lack room for what is written to a mapped file in place, and kills who does that: btrfs.
+
+    Args:
+        path: An existing file or directory.
+
+    Raises:
+        OSError: It does not exist.
+    """
+    return _qgroup(path) is not None
+
+
 @lru_cache(maxsize=64)
 def _qgroup(path: str | bytes) -> Path | None:
     """Where the kernel shows the qgroup of a path's subvolume, if there is one; None if this is no btrfs."""

@@ -60,6 +60,8 @@ def machines(request: pytest.FixtureRequest, fuse: None, tmp_path: Path) -> Iter
         home = host / "home"
         home.mkdir()
         made = Machines(home)
+        if request.param == "btrfs":
+            made.environment["BLOCKSYNC_NATIVE"] = "1"
         try:
             yield made
         finally:
@@ -72,7 +74,7 @@ def machines(request: pytest.FixtureRequest, fuse: None, tmp_path: Path) -> Iter
 
 @pytest.fixture
 def native(machines: Machines) -> Mounted:
-    """A native mount: nobody has to ask for it."""
+    """A native mount: nobody has to ask for it, but on btrfs."""
     machines.run("init", machines.home / "volume-m")
     machines.folder("m")
     path = machines.remount("m")
@@ -104,6 +106,17 @@ def test_stats_say_which_mode_it_is_and_why(native: Mounted) -> None:
     for allowed in ((), ("--native",), ("-o", "no-native,native"), ("--frontend", "kernel")):
         remount(native, *allowed)
         assert mode(native)[0] == "native"
+
+
+def test_on_btrfs_it_has_to_be_asked_for(native: Mounted) -> None:
+    is_btrfs = bool(native.machines.environment.pop("BLOCKSYNC_NATIVE", ""))
+    (native.path / "file").write_bytes(b"written natively")
+    remount(native)
+    found, told = mode(native)
+    assert (found, "--native asks" in told) == (("writeback", True) if is_btrfs else ("native", False))
+    assert (native.path / "file").read_bytes() == b"written natively"
+    remount(native, "-o", "native")
+    assert mode(native)[0] == "native"
 
 
 def test_compressed_blocks_cant_be_shared_and_stats_say_so(machines: Machines) -> None:

@@ -51,6 +51,6 @@ def test_the_last_front_end_counts() -> None:
 
 
 def test_the_last_word_on_native_counts() -> None:
-    assert parse("rw").native
+    assert parse("rw").native is None
     assert parse("no-native,native").native
     assert not parse("native,ro,no-native").native
