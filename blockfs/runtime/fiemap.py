@@ -22,6 +22,7 @@ _HEADER: Final = struct.Struct("=QQIIIxxxx")
 _EXTENT: Final = struct.Struct("=QQQ16xI12x")
 _FLAG_SYNC: Final = 1
 _LAST: Final = 0x1
+_UNWRITTEN: Final = 0x800
 _SHARED: Final = 0x2000
 # Any other flag means that the place is not there yet (delayed, unwritten), or is not that of these very bytes
 # (encoded, inline, packed with others), or one that we do not know.
@@ -79,6 +80,19 @@ def unshared(buffer: bytes | bytearray) -> tuple[int, int]:
     fields = _EXTENT.iter_unpack(memoryview(buffer)[_HEADER.size : end])
     total = sum(length for _, _, length, flags in fields if not flags & _SHARED)
     return total, 0 if is_last or not found else found[-1][0] + found[-1][2]
+
+
+def unwritten(buffer: bytes | bytearray) -> tuple[list[tuple[int, int]], int]:
+    """Ranges of room that was taken and never written, in an answered buffer, and where to go on; 0: all are told.
+
+    Raises:
+        OddMapError: It is no answer.
+    """
+    found, is_last = parse(buffer)
+    end = _HEADER.size + len(found) * _EXTENT.size
+    fields = _EXTENT.iter_unpack(memoryview(buffer)[_HEADER.size : end])
+    ranges = [(logical, logical + length) for logical, _, length, flags in fields if flags & _UNWRITTEN]
+    return ranges, 0 if is_last or not found else found[-1][0] + found[-1][2]
 
 
 def counted(buffer: bytes | bytearray) -> int:

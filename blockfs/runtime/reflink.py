@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from typing import Final
 
-from blockfs.runtime.fiemap import Extent, OddMapError, counted, differing, parse, request, unshared
+from blockfs.runtime.fiemap import Extent, OddMapError, counted, differing, parse, request, unshared, unwritten
 
 _FICLONE: Final = 0x40049409  # linux/fs.h, _IOW(0x94, 9, int)
 _FICLONERANGE: Final = 0x4020940D  # linux/fs.h, _IOW(0x94, 13, struct file_clone_range)
@@ -130,6 +130,31 @@ def extents(descriptor: int, end: int, *, sync: bool = True, start: int = 0) -> 
         if following <= at:
             raise OddMapError("extents before what was asked for")
         at = following
+
+
+def unwritten_ranges(descriptor: int, end: int) -> list[tuple[int, int]]:
+    """Ranges of the first `end` bytes for which the host took room that nobody has written: they are zeros, not data.
+
+    Dirty pages are written back first. Where the filesystem does not tell, there are none.
+
+    Raises:
+        OddMapError: The host's answer can't be.
+        OSError: As ioctl(2), EIO of the write-back for one.
+    """
+    ranges: list[tuple[int, int]] = []
+    at = 0
+    while at < end:
+        buffer = request(at, end - at, min(_EXTENTS, (end - at) // _PAGE + 1))
+        if not _done(descriptor, _FIEMAP, buffer):
+            return []
+        found, following = unwritten(buffer)
+        ranges += found
+        if following == 0:
+            break
+        if following <= at:
+            raise OddMapError("extents before what was asked for")
+        at = following
+    return ranges
 
 
 def extent_count(descriptor: int, end: int) -> int:

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from blockfs.engine.content.hostfile import data_extents
+from blockfs.engine.content.hostfile import written_extents
 from blockfs.engine.content.pagemap import PAGE, Layer, PageMap
 from blockfs.engine.content.staging import RANGE_SHIFT, StagingDirectory, StagingFile
 from blockfs.tree.schema import NO_LIMIT, Generation
@@ -73,7 +73,7 @@ class StagedGeneration:
         return added
 
     def find(self, staging: StagingDirectory, *, is_synced: bool) -> None:
-        """Learn from the host what the files hold: every page in which SEEK_DATA finds data.
+        """Learn from the host what the files hold: every page that somebody has written.
 
         Args:
             staging: Where the files are.
@@ -85,7 +85,7 @@ class StagedGeneration:
         for range_index, file in self.files.items():
             found = self.pages.empty()
             with staging.using(file) as fd:
-                for offset, length in data_extents(fd):
+                for offset, length in written_extents(fd):
                     found.add(((range_index << RANGE_SHIFT) + offset) // PAGE, length // PAGE)
             self._staged.count += self.pages.unite(found)
             if not is_synced:

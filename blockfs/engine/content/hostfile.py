@@ -8,7 +8,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
 from blockfs.engine.content.pagemap import PAGE
@@ -16,6 +18,7 @@ from blockfs.errors import BlockfsError, UsageError, WouldBlock
 from blockfs.runtime.atomic import space_errors, sync_directory
 from blockfs.runtime.failures import said
 from blockfs.runtime.linux import punch_hole, write_back
+from blockfs.runtime.reflink import unwritten_ranges
 
 _WRITE_BACK_BYTES: Final = 4 << 20  # some milliseconds of a disk
 
@@ -126,6 +129,33 @@ def data_extents(fd: int) -> Iterator[tuple[int, int]]:
         first = start // PAGE * PAGE
         yield first, -(-end // PAGE) * PAGE - first
         start = _next_data(fd, end)
+
+
+def written_extents(fd: int) -> Iterator[tuple[int, int]]:
+    """Runs of pages that somebody has written, as `data_extents`, for who has nothing else to know them by.
+
+    XFS takes room ahead of a file that grows, and what is not written of it stays in the file. If somebody reads that,
+    a backup or the host's own read-ahead, SEEK_DATA takes the zeros in the page cache for data. So what FIEMAP calls
+    unwritten, after all dirty pages were written back, doesn't count.
+
+    Raises:
+        OSError: The host failed.
+    """
+    gaps = unwritten_ranges(fd, os.fstat(fd).st_size)
+    for start, length in data_extents(fd):
+        at, end = start, start + length
+        first = bisect_right(gaps, at, key=lambda gap: gap[1])
+        for gap in islice(gaps, first, None):
+            if gap[0] >= end:
+                break
+            # Whole pages only: a page of which a part is written is data.
+            behind, before = -(-gap[0] // PAGE) * PAGE, gap[1] // PAGE * PAGE
+            if behind < before:
+                if behind > at:
+                    yield at, behind - at
+                at = max(at, before)
+        if at < end:
+            yield at, end - at
 
 
 def _next_data(fd: int, at: int) -> int | None:
