@@ -72,7 +72,8 @@ def record(
     with RecordedDisk(home, host) as disk:
         volume = disk.path / "volume"
         blocksync("init", volume, "--block-size", "16KiB", "--compression", compression)
-        blocksync("mount", volume, mountpoint, before=fault)
+        asked = ("--native",) if HOSTS[host].has_natives else ()
+        blocksync("mount", *asked, volume, mountpoint, before=fault)
         try:
             with ControlClient(os.fsencode(volume)) as client:
                 assert client.stats().mode == ("native" if HOSTS[host].has_natives else "writeback")

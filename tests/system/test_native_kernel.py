@@ -48,7 +48,7 @@ def native(request: pytest.FixtureRequest, fuse: None, tmp_path_factory: pytest.
             (path / "cold" / "large").write_bytes(b"x" * LARGE)
             machines.run("umount", path, "--seal")
             if owner == "engine":
-                machines.remount("m", "--allow-other")
+                machines.remount("m", "--allow-other", "--native")
             else:
                 command = [sys.executable, "-m", "tests.system.hot_mount", home / "volume-m", path, "allow_other"]
                 subprocess.run(command, check=True, cwd=PROJECT)

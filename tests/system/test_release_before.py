@@ -178,7 +178,7 @@ def test_the_release_before_refuses_what_a_native_mount_left_until_it_is_sealed(
             machines.program = before
             machines.run("fsck", volume)  # nothing was written
             machines.program = PROJECT
-            machines.remount("volume")
+            machines.remount("volume", "--frontend", "kernel")  # pyfuse3 has no native mounts
             data = noise(2, 5 << 20)
             (mountpoint / "file").write_bytes(data)
             machines.run("umount", mountpoint)
