@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Mapping
 from typing import Final
 
 import click
 
 from blockfs.runtime.output import note
 from syncer.errors import NotFoundError, UsageError
+
+PASSWORD_VARIABLE: Final = "BLOCKSYNC_PASSWORD"  # noqa: S105 - the name of a variable
+PASSWORD_FILE_VARIABLE: Final = "BLOCKSYNC_PASSWORD_FILE"  # noqa: S105 - likewise
+PASSWORD_FILE_HELP: Final = "The repository's passphrase, one line; -: standard input."  # noqa: S105 - a help text
 
 _LIMIT: Final = 4096  # bytes; nobody types more
 
@@ -27,16 +32,54 @@ def read_passphrase(file: str | None) -> str:
         Abort: Ctrl-C, or the terminal hung up.
     """
     if file is None and sys.stdin.isatty():
-        return str(click.prompt("Passphrase", hide_input=True, confirmation_prompt="The same again", err=True))
-    raw = sys.stdin.buffer.read(_LIMIT + 1) if file in {None, "-"} else _of_file(str(file))
+        return _typed("Passphrase", twice=True)
+    return _line(file or "-", "type it, or give it on standard input or by --file FILE")
+
+
+def repository_secret(file: str | None, environment: Mapping[str, str], *, new: bool = False) -> str:
+    """A repository's passphrase, or a recovery key of it: all commands take it from the same places.
+
+    In this order: `file`, the file that $BLOCKSYNC_PASSWORD_FILE names, $BLOCKSYNC_PASSWORD, the terminal.
+
+    Args:
+        file: As --password-file says; "-": standard input; None: not given.
+        environment: The process's.
+        new: It is to become one: on a terminal it is asked for twice.
+
+    Raises:
+        UsageError: More than one line, no text, none at all, or nobody to ask.
+        NotFoundError: No such file.
+        Abort: Ctrl-C, or the terminal hung up.
+    """
+    file = file or environment.get(PASSWORD_FILE_VARIABLE) or None
+    if file is not None:
+        return _line(file, "one line is expected there")
+    if environment.get(PASSWORD_VARIABLE, "").strip():
+        return environment[PASSWORD_VARIABLE]
+    if sys.stdin.isatty():
+        return _typed("New passphrase of the repository" if new else "Passphrase of the repository", twice=new)
+    raise UsageError(
+        f"no passphrase of the repository, and no terminal to ask on: give --password-file FILE, or set "
+        f"{PASSWORD_FILE_VARIABLE} or {PASSWORD_VARIABLE}"
+    )
+
+
+def _typed(what: str, *, twice: bool) -> str:
+    return str(click.prompt(what, hide_input=True, confirmation_prompt="The same again" if twice else False, err=True))
+
+
+def _line(file: str, remedy: str) -> str:
+    """The one line of a file, or of standard input."""
+    where = "" if file == "-" else f"{file}: "
+    raw = sys.stdin.buffer.read(_LIMIT + 1) if file == "-" else _of_file(file)
     try:
         lines = [line for line in raw.decode().splitlines() if line.strip()]
     except UnicodeDecodeError:
-        raise UsageError("the passphrase is no UTF-8 text") from None
+        raise UsageError(f"{where}the passphrase is no UTF-8 text") from None
     if len(raw) > _LIMIT or len(lines) > 1:
-        raise UsageError("expected a passphrase of one line")
+        raise UsageError(f"{where}expected a passphrase of one line")
     if not lines:
-        raise UsageError("the passphrase is empty: type it, or give it on standard input or by --file FILE")
+        raise UsageError(f"{where}the passphrase is empty: {remedy}")
     return lines[0]
 
 
@@ -48,3 +91,5 @@ def _of_file(path: str) -> bytes:
             return file.read(_LIMIT + 1)
     except FileNotFoundError:
         raise NotFoundError(f"{path} does not exist") from None
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}") from None
