@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 _URL: Final = "pithos+https://files.example.org/v1/me/images"
+_REPOSITORY: Final = "swift://home/photos"
 
 EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "init": (
@@ -51,6 +52,11 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "serve": (
         ("A server for this machine; it prints where its token is:", "blocksync serve /srv/blocksync"),
         ("With tokens of your own:", "blocksync serve /srv/blocksync --token-file /etc/blocksync/tokens"),
+    ),
+    "repo": (
+        ("A repository in a container of a cloud of clouds.yaml:", f"blocksync repo init {_REPOSITORY}"),
+        ("Is all there?", f"blocksync repo check {_REPOSITORY} --password-file ~/passphrase"),
+        ("Is a tenth of the packs as it was written?", f"blocksync repo check {_REPOSITORY} --read-data 10%"),
     ),
     "link": (
         ("Link a folder or a mount to a container:", f"blocksync link ~/images {_URL} --token-file ~/token"),

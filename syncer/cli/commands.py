@@ -30,6 +30,9 @@ SECTIONS: Final = {
     "Server": {
         "serve": "Serve an object store in a directory over HTTP.",
     },
+    "Repositories": {
+        "repo": "Make, check and look after a repository on an object store.",
+    },
     "Synchronisation": {
         "link": "Link a folder or a mount to a container on a server.",
         "unlink": "Forget what a root is linked to; no file is touched.",
@@ -57,7 +60,7 @@ SUMMARIES: Final = {verb: summary for verbs in SECTIONS.values() for verb, summa
 
 MODULES: Final = {
     verb: f"blockfs.cli.{verb}" if verb in SECTIONS["Volumes"] else f"syncer.cli.verbs.{verb}" for verb in SUMMARIES
-} | {"doctor": "syncer.cli.doctor.command"}
+} | {"doctor": "syncer.cli.doctor.command", "repo": "syncer.cli.repo.command"}
 """Verb → module. Loaded when used: a script that calls `blocksync stats` a thousand times imports no server."""
 
 

@@ -6,8 +6,8 @@ import pytest
 import trio
 
 from syncer.remote.stores.memory import MemoryStore
-from syncer.remote.stores.port import BlobStore
-from syncer.remote.stores.probe import Probe, probe
+from syncer.remote.stores.port import BlobStore, Probe
+from syncer.remote.stores.probe import probe
 from tests.contract.blobplaces import KINDS, Place, place_of, within
 
 

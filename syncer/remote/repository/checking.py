@@ -15,18 +15,19 @@ from typing import Final
 import msgspec
 import trio
 
+from blockfs.runtime.output import shown
+from blockfs.runtime.units import format_size
 from syncer.errors import DamagedObjectError, NotFoundError, SyncerError
 from syncer.remote.parallel import for_each
 from syncer.remote.repository.format.entries import (
     ID_BYTES,
-    PARKED,
-    TOP,
     Bytes,
     Entry,
     Up,
     decode_entry,
     decode_up,
     key_of,
+    split_key,
 )
 from syncer.remote.repository.format.history import Commit, CommitId
 from syncer.remote.repository.format.keys import ChunkId, Content
@@ -36,6 +37,7 @@ from syncer.remote.repository.format.packs import read_pack
 from syncer.remote.repository.format.prolly import Root, reachable
 from syncer.remote.repository.format.sealed import Kind
 from syncer.remote.repository.objects import Objects, ThreadNodes
+from syncer.remote.repository.tree import Tree
 
 _MOST_PROBLEMS: Final = 1000
 _AT_ONCE: Final = 4
@@ -72,7 +74,13 @@ class Checker:
     """One check of one repository."""
 
     def __init__(
-        self, objects: Objects, grid: int, *, share: float = 0.0, chosen: Callable[[], float] = randomness.random
+        self,
+        objects: Objects,
+        grid: int,
+        *,
+        share: float = 0.0,
+        chosen: Callable[[], float] = randomness.random,
+        told: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Prepare.
 
@@ -81,6 +89,7 @@ class Checker:
             grid: Bytes of a block of the share.
             share: Of the packs so many are read as a whole, 0 to 1.
             chosen: Draws from 0 to 1, which.
+            told: Hears how far it is.
         """
         self.findings: Final = Findings()
         self._objects = objects
@@ -88,6 +97,7 @@ class Checker:
         self._grid = grid
         self._share = share
         self._chosen = chosen
+        self._told = told
         self._sizes: dict[str, int] = {}
         self._known: set[ChunkId] = set()
 
@@ -105,8 +115,9 @@ class Checker:
         except DamagedObjectError as error:
             self.findings.add(error)
             return self.findings
-        for commit, heads in commits.items():
-            await trio.to_thread.run_sync(self._tree, commit, heads)
+        for number, (name, commit) in enumerate(commits.items(), 1):
+            self._told(f"commit {number} of {len(commits)}")
+            await trio.to_thread.run_sync(self._tree, name, commit)
         self._indexed()
         await for_each(self._to_read(), self._read, _AT_ONCE)
         return self.findings
@@ -152,9 +163,10 @@ class Checker:
             self.findings.add(f"{told}: {error}")
         self.findings.entries += len(entries)
         self._directories(told, entries, ups)
+        tree = Tree(self._nodes, root)
         for key, entry in entries.items():
-            if entry.file is not None:
-                self._file(told, key, entry.file)
+            if entry.file is not None and (problem := self._file(entry.file)) is not None:
+                self.findings.add(f"{told}: {_path(tree, key)}: {problem}")
 
     def _directories(self, told: str, entries: dict[bytes, Entry], ups: dict[bytes, Up]) -> None:
         for key, entry in entries.items():
@@ -164,20 +176,19 @@ class Checker:
         if len({entry.object for entry in entries.values()}) != len(entries):
             self.findings.add(f"{told}: an object is at two places")
 
-    def _file(self, told: str, key: bytes, file: Bytes) -> None:
-        called = f"{told}: a file in {'the top' if key[:ID_BYTES] in (TOP, PARKED) else key[:ID_BYTES].hex()}"
+    def _file(self, file: Bytes) -> str | None:
+        """What is wrong with a file; None: nothing."""
         try:
             blocks_of(self._nodes, file, self._grid)
             for chunk in chunks_of(self._nodes, file):
                 size = self._sizes.get(chunk.pack.name)
                 if size is None:
-                    self.findings.add(f"{called}: the pack {chunk.pack.name} is missing")
-                    return
+                    return f"the pack {chunk.pack.name} is missing"
                 if chunk.offset + chunk.stored > size:
-                    self.findings.add(f"{called}: the pack {chunk.pack.name} is shorter than it was")
-                    return
+                    return f"the pack {chunk.pack.name} is shorter than it was"
         except SyncerError as error:
-            self.findings.add(f"{called}: {error}")
+            return str(error)
+        return None
 
     def _indexed(self) -> None:
         named = {pack.name: size for pack, size in self._objects.packs()}
@@ -201,6 +212,7 @@ class Checker:
         else:
             self.findings.bytes_read += len(raw)
         self.findings.packs_read += 1
+        self._told(f"{self.findings.packs_read} packs read, {format_size(self.findings.bytes_read)}")
 
     def _open(self, name: str, raw: bytes) -> None:
         """See that all chunks of a pack are what they should be, whatever it holds."""
@@ -213,3 +225,13 @@ class Checker:
         view = memoryview(raw)
         for entry in pack.entries:
             reader.open(entry, view[entry.offset : entry.end], self._objects.codec)
+
+
+def _path(tree: Tree, key: bytes) -> str:
+    """Of a file, for a person."""
+    parent, name = split_key(key)
+    try:
+        above = tree.paths([parent])[parent]
+    except SyncerError:
+        return f"{shown(name)}, whose directory can't be told"
+    return shown(above + b"/" + name if above else name)

@@ -1,34 +1,26 @@
-"""Making a repository on a store, and getting at its key.
+"""Getting at the key of a repository: by a passphrase, by a recovery key, or by what a device keeps.
 
-A repository is there when its `config` is, which is written last: key slots that a dead `create` left belong to none,
-and open nothing. What a device keeps of it (`Kept`) opens it without any passphrase.
+What a device keeps (`Kept`) opens it without any passphrase. How one is made: `making.py`.
 
-Source: docs/design/repository.md, sections 2, 3 and 5.
+Source: docs/design/repository.md, sections 2 and 3.
 """
 
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Callable
-from typing import Final
 
 import msgspec
 import trio
 
-from syncer.errors import AuthError, DamagedObjectError, NotFoundError, UsageError
+from syncer.errors import AuthError, DamagedObjectError, NotFoundError
 from syncer.remote.repository.format import config as configs
 from syncer.remote.repository.format import slots
 from syncer.remote.repository.format.codec import Codec
 from syncer.remote.repository.format.config import Config
 from syncer.remote.repository.format.history import DEVICE_BYTES, DeviceId
 from syncer.remote.repository.format.keys import KEY_BYTES, REPOSITORY_BYTES, MasterKey, derive
-from syncer.remote.repository.format.recovery import SECRET_BYTES, recovery_key
-from syncer.remote.repository.format.slots import LOG2_N, Secret, Slot
-from syncer.remote.repository.objects import fresh_salt
+from syncer.remote.repository.format.slots import Slot
 from syncer.remote.stores.port import BlobStore
-
-CHUNKS: Final = (4 << 10, 16 << 10, 64 << 10)
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,53 +63,21 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return kept
 
 
-async def create(
-    store: BlobStore,
-    passphrase: str,
-    *,
-    grid: int,
-    label: str = "",
-    log2_n: int = LOG2_N,
-    clock: Callable[[], float] = time.time,
-) -> tuple[Kept, str]:
-    """Make a repository.
-
-    Args:
-        store: Open.
-        passphrase: Opens it from now on.
-        grid: Bytes of a block of the share.
-        label: What people call the passphrase's key.
-        log2_n: scrypt's cost; less than the default is for tests.
-        clock: Seconds since the epoch.
-
-    Returns:
-        What this device keeps, and the recovery key, which is nowhere else.
-
-    Raises:
-        UsageError: There is one already, or the passphrase is too short.
-    """
-    if await store.head(configs.NAME) is not None:
-        raise UsageError("there is a repository already; link to it, or choose another place")
-    master, repository = MasterKey(os.urandom(KEY_BYTES)), os.urandom(REPOSITORY_BYTES)
-    recovery = recovery_key(os.urandom(SECRET_BYTES))
-    now_s = int(clock())
-    for secret, kind, name in ((passphrase, Secret.PASSPHRASE, label), (recovery, Secret.RECOVERY_KEY, "recovery key")):
-        made = await trio.to_thread.run_sync(_slot, master, repository, secret, kind, name, now_s, log2_n)
-        await store.put(*made, absent=True)
-    config = Config(grid=grid, chunks=CHUNKS, made_s=now_s)
-    raw = configs.encode(derive(master, repository), fresh_salt(), config, Codec())
-    await store.put(configs.NAME, raw, absent=True)
-    if await store.get(configs.NAME, most_bytes=configs.MAX_BYTES) != raw:
-        raise UsageError("somebody else made a repository here at the same time; link to that one")
-    return _kept(master, repository, config), recovery
-
-
 async def unlock(store: BlobStore, secret: str) -> Kept:
+    """Open a repository as a new device; see `unlock_by`."""
+    kept, _ = await unlock_by(store, secret)
+    return kept
+
+
+async def unlock_by(store: BlobStore, secret: str) -> tuple[Kept, Slot]:
     """Open a repository by a passphrase or a recovery key. Takes a second or so for each of its slots.
 
     Args:
         store: Open.
         secret: As typed.
+
+    Returns:
+        What a new device keeps, and the slot that the secret opens.
 
     Raises:
         NotFoundError: There is no repository.
@@ -129,12 +89,12 @@ async def unlock(store: BlobStore, secret: str) -> Kept:
     repository = configs.repository_of(raw)
     found, damaged = await read_slots(store)
     try:
-        master, _ = await trio.to_thread.run_sync(slots.open_any, found, repository, secret)
+        master, slot = await trio.to_thread.run_sync(slots.open_any, found, repository, secret)
     except AuthError:
         if damaged:
             raise damaged[0] from None  # it may be the one
         raise
-    return _kept(master, repository, configs.decode(derive(master, repository), raw, Codec()))
+    return keep(master, repository, configs.decode(derive(master, repository), raw, Codec())), slot
 
 
 async def check(store: BlobStore, kept: Kept) -> None:
@@ -170,13 +130,6 @@ async def _config(store: BlobStore) -> bytes:
         raise NotFoundError("there is no repository; `blocksync repo init` makes one") from None
 
 
-def _slot(
-    master: MasterKey, repository: bytes, secret: str, kind: Secret, label: str, now_s: int, log2_n: int
-) -> tuple[str, bytes]:
-    return slots.new_slot(
-        master, repository, secret, fresh_salt(), made_s=now_s, label=label, secret=kind, log2_n=log2_n
-    )
-
-
-def _kept(master: MasterKey, repository: bytes, config: Config) -> Kept:
+def keep(master: MasterKey, repository: bytes, config: Config) -> Kept:
+    """What a new device keeps."""
     return Kept(repository=repository, master=master, device=DeviceId(os.urandom(DEVICE_BYTES)), config=config)

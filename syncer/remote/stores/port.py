@@ -62,6 +62,20 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
     max_bytes: int | None = None
 
 
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen. It refutes and never proves: a store that let one writer win in each round may let two win later.
+
+    Attributes:
+        most_winners: Of 8 writers at once of a name that was not there, how many were told that they wrote it, at most.
+        lists_at_once: A listing told what had just been written, and no more what had just been deleted.
+        clock_ahead_ms: The store's clock minus ours; to the second, with most stores.
+    """
+
+    most_winners: int
+    lists_at_once: bool
+    clock_ahead_ms: int
+
+
 class BlobStore(Protocol):
     """One container, bucket or directory, or what lies below a prefix in it. Safe for many tasks at once.
 

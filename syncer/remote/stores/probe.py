@@ -7,28 +7,13 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
 import trio
 
-from syncer.remote.stores.port import BlobStore
+from syncer.remote.stores.port import BlobStore, Probe
 
 _ROUNDS: Final = 4
 _WRITERS: Final = 8
-_PREFIX: Final = "probe/"
-
-
-class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen. It refutes and never proves: a store that let one writer win in each round may let two win later.
-
-    Attributes:
-        most_winners: Of 8 writers at once of a name that was not there, how many were told that they wrote it, at most.
-        lists_at_once: A listing told what had just been written, and no more what had just been deleted.
-        clock_ahead_ms: The store's clock minus ours; to the second, with most stores.
-    """
-
-    most_winners: int
-    lists_at_once: bool
-    clock_ahead_ms: int
+FOLDER: Final = "probe/"
 
 
 async def probe(store: BlobStore, clock_ns: Callable[[], int] = time.time_ns) -> Probe:
@@ -38,7 +23,7 @@ async def probe(store: BlobStore, clock_ns: Callable[[], int] = time.time_ns) ->
         store: Opened, and one that tries again.
         clock_ns: Ours.
     """
-    prefix = f"{_PREFIX}{secrets.token_hex(8)}/"
+    prefix = f"{FOLDER}{secrets.token_hex(8)}/"
     written = [f"{prefix}{number}" for number in range(_ROUNDS)]
     try:
         winners = [await _race(store, name) for name in written]

@@ -9,11 +9,13 @@ Byte table:
     8    16  id of the repository, random
     24   …   a sealed object of kind b"c" (see `sealed`); its body is JSON:
 
-    {"grid": 65536, "chunks": [4096, 16384, 65536], "made_s": 1790000000}
+    {"grid": 65536, "chunks": [4096, 16384, 65536], "made_s": 1790000000,
+     "probe": {"most_winners": 1, "lists_at_once": true, "clock_ahead_ms": 20}}
 
 The id is in the clear: the keys are derived with it. That the rest opens proves that a key is this repository's.
 grid: bytes of a block in the block lists of trees. chunks: least, average and most bytes of a chunk. made_s: when it
-was made, seconds since the epoch by the maker's clock.
+was made, seconds since the epoch by the maker's clock. probe: what the store did when it was looked at then, told to
+people; absent in repositories that were made without looking.
 
 Source: docs/design/repository.md, section 5.
 """
@@ -28,10 +30,11 @@ from syncer.errors import DamagedObjectError, FormatTooNewError
 from syncer.remote.repository.format.codec import Codec
 from syncer.remote.repository.format.keys import REPOSITORY_BYTES, Keys
 from syncer.remote.repository.format.sealed import MAGIC, Kind, open_whole, seal_whole
+from syncer.remote.stores.port import Probe
 
 NAME: Final = "config"
 FORMAT: Final = 1
-MAX_BYTES: Final = 4096  # ours has 280
+MAX_BYTES: Final = 4096  # ours has 350
 MIN_GRID: Final = 4096
 MAX_GRID: Final = 4 << 20
 _START: Final = MAGIC + b"C"
@@ -42,7 +45,7 @@ _MAX_CHUNK: Final = 256 << 10  # chunk lists of trees are looked up by parts of 
 _MAX_TIME_S: Final = 1 << 40
 
 
-class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What holds for a repository.
 
     Attributes:
@@ -50,11 +53,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         chunks: Least, average and most bytes of a chunk; powers of two, each at least twice the one before,
             from 64, 256 and 1024 bytes on and up to 256 KiB.
         made_s: When it was made, seconds since the epoch, by the maker's clock.
+        probe: What its store did then; None: nobody looked. Nothing relies on it.
     """
 
     grid: int
     chunks: tuple[int, int, int]
     made_s: int
+    probe: Probe | None = None
 
 
 def encode(keys: Keys, salt: bytes, config: Config, codec: Codec) -> bytes:

@@ -17,7 +17,7 @@ from click.shell_completion import ShellComplete
 from syncer.cli.commands import MODULES, blocksync
 
 PROJECT = Path(__file__).parents[4]
-PAGES = ("cli.md", "reconcile.md", "tools.md", "server.md")
+PAGES = ("cli.md", "reconcile.md", "tools.md", "server.md", "repo.md")
 
 
 def commands(command: click.Command, context: click.Context) -> Iterator[tuple[str, click.Command, click.Context]]:

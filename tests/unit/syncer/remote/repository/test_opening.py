@@ -6,7 +6,8 @@ import pytest
 import trio
 
 from syncer.errors import AuthError, DamagedObjectError, NotFoundError, UsageError
-from syncer.remote.repository.opening import Kept, check, create, unlock
+from syncer.remote.repository.making import create
+from syncer.remote.repository.opening import Kept, check, unlock
 from syncer.remote.stores.memory import MemoryStore
 
 PASSPHRASE = "correct horse battery"
@@ -58,17 +59,6 @@ def test_there_is_one_repository_in_a_place() -> None:
         with pytest.raises(DamagedObjectError, match="another repository"):
             await check(store, other)
         await check(store, kept)
-
-    trio.run(scenario)
-
-
-def test_who_died_before_the_config_was_there_has_made_nothing() -> None:
-    async def scenario() -> None:
-        store = MemoryStore()
-        await made(store)
-        del store.objects["config"]
-        kept, _ = await made(store)
-        assert (await unlock(store, PASSPHRASE)).master == kept.master
 
     trio.run(scenario)
 

@@ -1,0 +1,1 @@
+"""`blocksync repo`: repositories on object stores, made and looked after."""

@@ -1,0 +1,80 @@
+"""`blocksync repo check`: is all there that its heads promise, down to the bytes if asked."""
+
+from __future__ import annotations
+
+import click
+
+from blockfs.cli.parameters import progress
+from blockfs.exitcodes import ExitCode
+from blockfs.runtime.output import json_line, note, tell
+from blockfs.runtime.units import format_size
+from syncer.cli.repo.place import Repository, password_option, url_argument, with_repository
+from syncer.errors import UsageError
+from syncer.remote.repository.checking import Checker, Findings
+
+
+@click.command("check")
+@url_argument
+@password_option
+@click.option("--read-data", metavar="N%", default="0%", help="Read so much of the packs, drawn by chance; 100%: all.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines; the last one is a summary.")
+def command(url: str, password_file: str | None, read_data: str, as_json: bool) -> int:
+    """Check the repository at URL: every commit that can be restored, down to the places of its chunks.
+
+    Changes nothing, and may run while devices write. Exit code 15: something is damaged or missing.
+    """
+    share = _share(read_data)
+    with progress() as told:
+
+        async def work(repository: Repository) -> Findings:
+            grid = repository.kept.config.grid
+            return await Checker(repository.objects, grid, share=share, told=told).run()
+
+        found = with_repository(url, password_file, work)
+    for problem in found.problems:
+        if as_json:
+            json_line("finding", {"url": url, "text": problem})
+        else:
+            tell(f"damage: {problem}")
+    if as_json:
+        json_line("check", _fields(url, found))
+    else:
+        _tell(url, found)
+    return int(ExitCode.CORRUPTION if found.problems else ExitCode.DONE)
+
+
+def _share(text: str) -> float:
+    number = text.strip().removesuffix("%")
+    try:
+        percent = float(number)
+    except ValueError:
+        percent = -1.0
+    if not 0 <= percent <= 100:
+        raise UsageError(f"--read-data {text}: expected a percentage from 0% to 100%, such as 5%")
+    return percent / 100
+
+
+def _fields(url: str, found: Findings) -> dict[str, str | int]:
+    return {
+        "url": url,
+        "problems": len(found.problems),
+        "commits": found.commits,
+        "entries": found.entries,
+        "packs": found.packs,
+        "unnamed_packs": found.unnamed_packs,
+        "packs_read": found.packs_read,
+        "bytes_read": found.bytes_read,
+    }
+
+
+def _tell(url: str, found: Findings) -> None:
+    read = f", {found.packs_read} of them read, {format_size(found.bytes_read)}" if found.packs_read else ""
+    tell(
+        f"{url}: {found.commits} commits, {found.packs} packs{read}: "
+        f"{f'{len(found.problems)} problems' if found.problems else 'nothing is damaged or missing'}"
+    )
+    if found.unnamed_packs:
+        note(f"{found.unnamed_packs} packs are named by no index: left by who was cut short, or just being written")
+    if found.problems:
+        note("What to do: put the objects that are named back from a copy of the store, if it keeps one. Else make a")
+        note("new repository, and link a device to it that has the files. Don't run gc or repack on this one before.")

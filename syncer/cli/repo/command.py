@@ -1,0 +1,25 @@
+"""`blocksync repo`: the group, and its verbs in the order of help."""
+
+from __future__ import annotations
+
+import click
+
+from blockfs.cli.groups import Verbs
+from syncer.cli.repo import check, init
+
+
+@click.group("repo", cls=Verbs)
+def command() -> None:
+    """Make a repository on an object store, check it, and look after it.
+
+    A repository is a share that its devices keep on a store which knows nothing of it: encrypted, compressed, each
+    content once. URL is where it is: swift://CLOUD_OR_HOST/CONTAINER[/PREFIX], s3://BUCKET[/PREFIX],
+    sftp://[USER@]HOST[:PORT]/PATH or file:///PATH.
+
+    The passphrase comes from --password-file, else from the file that $BLOCKSYNC_PASSWORD_FILE names, else from
+    $BLOCKSYNC_PASSWORD, else the terminal is asked. A recovery key does as well.
+    """
+
+
+for _verb in (init.command, check.command):
+    command.add_command(_verb)

@@ -1,0 +1,97 @@
+"""`blocksync repo init`: a repository in an empty place."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Final
+
+import click
+
+from blockfs.runtime.output import json_line, note, shown, tell
+from blockfs.runtime.units import format_size, parse_size
+from syncer.cli.passphrase import repository_secret
+from syncer.cli.repo.place import password_option, url_argument, with_store
+from syncer.errors import UsageError
+from syncer.remote.repository.format.config import MAX_GRID, MIN_GRID
+from syncer.remote.repository.making import create
+from syncer.remote.repository.opening import Kept
+from syncer.remote.stores.opening import make_store
+from syncer.remote.stores.port import StoreInfo, is_name
+from syncer.remote.stores.urls import parse_store_url
+
+_NOT_THEIRS: Final = (".tmp-", "lost+found")  # what a write that was cut short leaves, and what mkfs makes
+
+
+@click.command("init")
+@url_argument
+@password_option
+@click.option("--block-size", default="64KiB", metavar="SIZE", help="Of the share's grid; default: 64KiB.")
+@click.option("--label", metavar="TEXT", help="What people call the passphrase's key; default: this host's name.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; it has the recovery key.")
+def command(url: str, password_file: str | None, block_size: str, label: str | None, as_json: bool) -> None:
+    """Make a repository at URL, an empty place; a container or a directory that is not there is made.
+
+    Prints its recovery key, once: who has lost the passphrase opens the repository with it. Without both nobody does.
+    """
+    store = make_store(url)
+    grid = _grid(block_size)
+    _refuse_other_files(url)
+    passphrase = repository_secret(password_file, os.environ, new=True)
+
+    async def work(info: StoreInfo) -> tuple[StoreInfo, Kept, str]:
+        kept, recovery = await create(
+            store, passphrase, grid=grid, label=socket.gethostname() if label is None else label
+        )
+        return info, kept, recovery
+
+    info, kept, recovery = with_store(store, work, create=True)
+    if as_json:
+        seen = kept.config.probe
+        assert seen is not None
+        json_line(
+            "repository",
+            {
+                "url": url,
+                "repository": kept.repository.hex(),
+                "block_size": grid,
+                "recovery_key": recovery,
+                "store": {
+                    "text": info.text,
+                    "most_winners": seen.most_winners,
+                    "lists_at_once": seen.lists_at_once,
+                    "clock_ahead_ms": seen.clock_ahead_ms,
+                },
+            },
+        )
+        return
+    tell(f"made the repository {kept.repository.hex()} in {info.text}, blocks of {format_size(grid)}")
+    tell(f"recovery key: {recovery}")
+    note("Write the recovery key down, and keep it where the passphrase is not: it is shown only now, and opens")
+    note("the repository if the passphrase is lost. Who has lost both has lost what is in it.")
+
+
+def _grid(text: str) -> int:
+    grid = parse_size(text)
+    if grid.bit_count() != 1 or not MIN_GRID <= grid <= MAX_GRID:
+        raise UsageError(
+            f"--block-size {text}: expected a power of two from {format_size(MIN_GRID)} to {format_size(MAX_GRID)}"
+        )
+    return grid
+
+
+def _refuse_other_files(url: str) -> None:
+    """A directory may hold what no store would tell of: names that no object has.
+
+    Raises:
+        UsageError: It does.
+    """
+    parsed = parse_store_url(url)
+    if parsed.scheme != "file" or not os.path.isdir(parsed.path):
+        return
+    others = [name for name in os.listdir(parsed.path) if not is_name(name) and not name.startswith(_NOT_THEIRS)]
+    if others:
+        raise UsageError(
+            f"{parsed.path} holds other things, such as {shown(os.fsencode(others[0]))} ({len(others)} in all): "
+            "expected an empty directory, or one that is not there yet"
+        )
