@@ -53,6 +53,11 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("A server for this machine; it prints where its token is:", "blocksync serve /srv/blocksync"),
         ("With tokens of your own:", "blocksync serve /srv/blocksync --token-file /etc/blocksync/tokens"),
     ),
+    "token": (
+        ("A token for somebody, for thirty days:", "blocksync token new /srv/blocksync ann --expires 30d >ann.token"),
+        ("Who has one:", "blocksync token list /srv/blocksync"),
+        ("Take one back, while the server runs:", "blocksync token revoke /srv/blocksync 5f0c1d2e9a77"),
+    ),
     "repo": (
         ("A repository in a container of a cloud of clouds.yaml:", f"blocksync repo init {_REPOSITORY}"),
         ("Is all there?", f"blocksync repo check {_REPOSITORY} --password-file ~/passphrase"),

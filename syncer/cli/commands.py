@@ -29,6 +29,7 @@ SECTIONS: Final = {
     },
     "Server": {
         "serve": "Serve an object store in a directory over HTTP.",
+        "token": "Say who may talk to a server, also while it runs.",
     },
     "Repositories": {
         "repo": "Make, check and look after a repository on an object store.",
@@ -58,8 +59,11 @@ SECTIONS: Final = {
 
 SUMMARIES: Final = {verb: summary for verbs in SECTIONS.values() for verb, summary in verbs.items()}
 
+_PACKAGES: Final = {"Volumes": "blockfs.cli", "Server": "syncer.cli.verbs.server"}
 MODULES: Final = {
-    verb: f"blockfs.cli.{verb}" if verb in SECTIONS["Volumes"] else f"syncer.cli.verbs.{verb}" for verb in SUMMARIES
+    verb: f"{_PACKAGES.get(heading, 'syncer.cli.verbs')}.{verb}"
+    for heading, verbs in SECTIONS.items()
+    for verb in verbs
 } | {"doctor": "syncer.cli.doctor.command", "repo": "syncer.cli.repo.command"}
 """Verb → module. Loaded when used: a script that calls `blocksync stats` a thousand times imports no server."""
 

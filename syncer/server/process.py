@@ -25,7 +25,7 @@ from syncer.server.http.bounded_protocol import BoundedProtocol, Reception
 from syncer.server.http.guests import Bounds, Guests
 from syncer.server.http.tls import Certificates, TlsDoor
 from syncer.server.store.store import Store
-from syncer.server.tokens import Tokens
+from syncer.server.tokenfile import WatchedTokens
 
 BACKLOG: Final = 1024
 ACCEPT_AT_ONCE: Final = 64  # asyncio takes so many before any of them is counted
@@ -118,6 +118,7 @@ class Server(uvicorn.Server):
         certificates: Certificates | None = None,
         reception: Reception | None = None,
         on_hangup: Callable[[], Collection[bytes] | None] = _nothing,
+        on_second: Callable[[], Collection[bytes] | None] = _nothing,
     ) -> None:
         """Prepare.
 
@@ -128,6 +129,7 @@ class Server(uvicorn.Server):
             certificates: For TLS; None: plain HTTP.
             reception: The books about connections, and their time-outs.
             on_hangup: Called in a thread after SIGHUP; the tokens that are known from now on, None: as before.
+            on_second: The same, called each second.
         """
         self.reception = reception or Reception(guests=Guests(Bounds.within(most_connections())))
         protocol: Any = partial(BoundedProtocol, reception=self.reception)
@@ -152,6 +154,7 @@ class Server(uvicorn.Server):
         self._on_ready = on_ready
         self._on_stopping = on_stopping
         self._on_hangup = on_hangup
+        self._on_second = on_second
         self._hung_up = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -165,12 +168,16 @@ class Server(uvicorn.Server):
         """Ten times a second."""
         if counter % 10 == 0:
             self.reception.guests.look(asyncio.get_running_loop().time())
+            self._withdraw(await asyncio.to_thread(self._on_second))
         if self._hung_up:
             self._hung_up = False
-            tokens = await asyncio.to_thread(self._on_hangup)
-            if tokens is not None:
-                self.reception.guests.withdraw(tokens)
+            self._withdraw(await asyncio.to_thread(self._on_hangup))
         return await super().on_tick(counter)
+
+    def _withdraw(self, known: Collection[bytes] | None) -> None:
+        """End the connections of tokens that are no longer among these."""
+        if known is not None:
+            self.reception.guests.withdraw(known)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Say so, then let the requests that are being answered end."""
@@ -231,13 +238,16 @@ class Collector:
 
 
 class Renewal:
-    """What SIGHUP reads anew. What can't be read stays as it was, and the log says so."""
+    """What is read anew: all at SIGHUP, tokens when their file has changed.
+
+    What can't be read stays as it was, and the log says so.
+    """
 
     def __init__(
         self,
         app: App,
         store: Store,
-        read: Callable[[], Tokens],
+        tokens: WatchedTokens,
         certificates: Certificates | None,
         told: Callable[[str], None],
     ) -> None:
@@ -246,39 +256,48 @@ class Renewal:
         Args:
             app: Where tokens are looked up.
             store: Where quotas are.
-            read: Reads the token file.
+            tokens: The token file.
             certificates: None without TLS.
             told: Called with a line for a person.
         """
+        self._known = app.tokens.known
         self._app = app
         self._store = store
-        self._read = read
+        self._tokens = tokens
         self._certificates = certificates
         self._told = told
 
-    def renew(self) -> Collection[bytes] | None:
-        """Read the token file and the certificate. Returns all tokens, if they could be read."""
-        known = None
+    def look(self) -> Collection[bytes] | None:
+        """Read the token file if it has changed. Returns all tokens that count, if these are others than before."""
+        if self._tokens.has_changed():
+            self._renew_tokens()
+        before, self._known = self._known, self._app.tokens.known
+        return None if self._known == before else self._known
+
+    def _renew_tokens(self) -> None:
         try:
-            tokens = self._read()
+            tokens = self._tokens.read()
             self._store.set_quotas(tokens.quotas)
             self._app.tokens = tokens
-            known = tokens.known
-            self._told(f"tokens read again: {len(known)}")
+            self._told(f"tokens read again: {len(tokens.known)}")
         except (BlockfsError, SyncerError) as error:
             _log.error("tokens.not_renewed", error=str(error))
+
+    def renew(self) -> Collection[bytes]:
+        """Read the token file and the certificate. Returns all tokens that count."""
+        self._renew_tokens()
         if self._certificates is not None:
             try:
                 self._certificates.renew()
                 self._told("certificate read again")
             except SyncerError as error:
                 _log.error("certificate.not_renewed", error=str(error))
-        return known
+        return self._app.tokens.known
 
 
 def serve(
     store: Store,
-    read: Callable[[], Tokens],
+    tokens: WatchedTokens,
     listener: socket.socket,
     on_ready: Callable[[], None],
     on_stopping: Callable[[], None] = _nothing,
@@ -290,12 +309,12 @@ def serve(
 
     Args:
         store: What is served.
-        read: Reads to whom; called once at the beginning.
+        tokens: To whom.
         listener: Bound and listening.
         on_ready: Called when requests are accepted.
         on_stopping: Called when no more are.
         certificates: For TLS; None: plain HTTP.
-        told: Called with a line for a person after SIGHUP.
+        told: Called with a line for a person when something was read anew.
 
     Returns:
         True if it was interrupted (SIGINT).
@@ -306,11 +325,13 @@ def serve(
         on_stopping()
 
     raise_descriptor_limit()
-    tokens = read()
-    store.set_quotas(tokens.quotas)
-    app = App(store, tokens)
-    renewal = Renewal(app, store, read, certificates, told)
-    server = Server(app, on_ready, stop_waiting, certificates=certificates, on_hangup=renewal.renew)
+    known = tokens.read()
+    store.set_quotas(known.quotas)
+    app = App(store, known)
+    renewal = Renewal(app, store, tokens, certificates, told)
+    server = Server(
+        app, on_ready, stop_waiting, certificates=certificates, on_hangup=renewal.renew, on_second=renewal.look
+    )
     collector = Collector(store)
     try:
         server.run([listener])

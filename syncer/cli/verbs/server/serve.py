@@ -22,7 +22,8 @@ from syncer.server import process
 from syncer.server.folder import ServerFolder
 from syncer.server.http.tls import Certificates
 from syncer.server.store.store import Store
-from syncer.server.tokens import Tokens, make_token_file, read_tokens
+from syncer.server.tokenfile import WatchedTokens
+from syncer.server.tokens import make_token_file, read_tokens
 
 FILE = click.Path(dir_okay=False)
 
@@ -30,7 +31,7 @@ FILE = click.Path(dir_okay=False)
 @click.command("serve")
 @click.argument("directory", type=click.Path(file_okay=False))
 @click.option("--listen", default="127.0.0.1:8800", show_default=True, help="HOST:PORT; port 0: any free one.")
-@click.option("--token-file", type=FILE, help="Lines TOKEN ACCOUNT [QUOTA]. Default: DIRECTORY/token, made.")
+@click.option("--token-file", type=FILE, help="See `blocksync token`. Default: DIRECTORY/token, made.")
 @click.option("--tls-cert", type=FILE, help="Serve HTTPS with this certificate: PEM, followed by those in between.")
 @click.option("--tls-key", type=FILE, help="The certificate's key: PEM, without a password.")
 @click.option("--block-size", help="For a new DIRECTORY: a power of two, 4KiB to 4MiB.  [default: 64KiB]")
@@ -49,8 +50,8 @@ def command(
 ) -> int:
     """Serve the object store in DIRECTORY over HTTP or HTTPS, until SIGTERM or Ctrl-C.
 
-    DIRECTORY is made if it is missing; one with other files in it is refused. SIGHUP reads the token file and the
-    certificate again: a token that is gone counts no more, at once.
+    DIRECTORY is made if it is missing; one with other files in it is refused. The token file is read again when it has
+    changed (see `blocksync token`), and at SIGHUP with the certificate: a token that is gone counts no more.
     """
     look_rarely()
     logs.log_to(sys.stderr, level=logging.INFO if verbose else logging.WARNING)
@@ -77,12 +78,9 @@ def command(
                 _ready(address, token_path, as_json=as_json)
                 manager.ready(f"listening on {address}")
 
-            def read() -> Tokens:
-                return read_tokens(token_path)
-
             interrupted = process.serve(
                 store,
-                read,
+                WatchedTokens(token_path),
                 listener,
                 ready,
                 lambda: manager.stopping("closing the store"),
