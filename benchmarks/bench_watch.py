@@ -317,7 +317,7 @@ for number in range(count):
 
 async def pretend_synced(linked: LinkedRoot) -> None:
     """Write the state that a complete cycle would leave."""
-    remote = open_pithos(linked.record.url, linked.token())
+    remote = open_pithos(linked.record.url, linked.secret())
     with StateDB.open(linked.state) as database:
         state = RootState(database)
         local = open_local(linked, policy_now(), state)
@@ -359,7 +359,7 @@ async def found_ms(linked: LinkedRoot, root: Path, repetition: int) -> tuple[flo
     places = [repetition * 10 + number for number in range(10)]
     for place in places:
         (root / changed_file(place)).write_bytes(b"changed")
-    remote = open_pithos(linked.record.url, linked.token())
+    remote = open_pithos(linked.record.url, linked.secret())
     with StateDB.open(linked.state) as database:
         state = RootState(database)
         local = open_local(linked, policy_now(), state)

@@ -237,7 +237,7 @@ class PrefixClient:
         return [replace(one, path=write.path) for one in found]
 
 
-def open_remote(
+def open_container(
     url: str,
     token: str,
     *,

@@ -118,6 +118,8 @@ def prefix_problem(prefix: str) -> str | None:
 
 def nested(one: str, other: str) -> bool:
     """Whether one of two URLs names a folder of the container, or in the folder, that the other names."""
+    if not all(url.partition("://")[0] in _SCHEMES for url in (one, other)):
+        return False  # a repository is one as a whole
     first, second = parse_url(one), parse_url(other)
     if first.whole != second.whole or first.prefix == second.prefix:
         return False

@@ -374,17 +374,18 @@ def decode_overwrite(number: int, raw: bytes) -> Overwrite:
 
 
 class _Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a position is kept."""
+    """What of a position is kept, if it has a number."""
 
-    version: int
+    version: int | None = None
 
 
-class _Container(msgspec.Struct, frozen=True, kw_only=True):
+class _Container(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A `ContainerIdentity` in JSON.
 
     Attributes:
         uuid: See there.
         version: Number of the moment of the latest look: all that is kept of it; 0 if it has none.
+        seen: The moment, where it is no number: of a repository.
         block_size: See there.
         block_hash: See there.
     """
@@ -393,19 +394,26 @@ class _Container(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     block_size: int
     block_hash: str
+    seen: str = ""
 
 
 def encode_container(found: ContainerIdentity) -> bytes:
     """What a container is recognised by."""
     version = msgspec.json.decode(found.seen.raw, type=_Moment).version
-    stored = _Container(uuid=found.uuid, version=version, block_size=found.block_size, block_hash=found.block_hash)
+    stored = _Container(
+        uuid=found.uuid,
+        version=version or 0,
+        block_size=found.block_size,
+        block_hash=found.block_hash,
+        seen="" if version is not None else found.seen.raw.decode(),
+    )
     return msgspec.json.encode(stored)
 
 
 def decode_container(raw: bytes) -> ContainerIdentity:
     """Reverse of `encode_container`; msgspec.DecodeError if it is none."""
     stored = msgspec.json.decode(raw, type=_Container)
-    seen = Position(raw=msgspec.json.encode(_Moment(version=stored.version)))
+    seen = Position(raw=stored.seen.encode() or msgspec.json.encode(_Moment(version=stored.version)))
     return ContainerIdentity(uuid=stored.uuid, seen=seen, block_size=stored.block_size, block_hash=stored.block_hash)
 
 

@@ -12,7 +12,7 @@ from syncer.core.subtrees import Guard, guard_of
 from syncer.errors import UnsafeNameError
 from syncer.ports.remote import Remote
 from syncer.remote.pithos.client import open_pithos
-from syncer.remote.prefix import PrefixClient, open_remote
+from syncer.remote.prefix import PrefixClient, open_container
 from tests.contract.remotes import (
     BLOCK,
     META,
@@ -45,7 +45,7 @@ def remote(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subje
 def view(remote: Subject, client: Remote) -> Remote:
     """The folder `folder`, through its URL where there is one."""
     if isinstance(remote, FakeRemote | ServeRemote):
-        return open_remote(f"{remote.url}?prefix=folder", remote.token)
+        return open_container(f"{remote.url}?prefix=folder", remote.token)
     return PrefixClient(client, path("folder"))
 
 

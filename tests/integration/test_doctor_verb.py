@@ -56,7 +56,7 @@ def test_a_server_that_is_away_or_refuses_the_token_or_has_another_container(
 ) -> None:
     first, _ = roots
     sync.reconcile(first)
-    record, token = linked(first).record, linked(first).token()
+    record, token = linked(first).record, linked(first).secret()
     import msgspec  # noqa: PLC0415
 
     registry = Registry(os.environ)

@@ -12,7 +12,7 @@ from tests.integration.syncing import Sync, content
 
 def ask(sync: Sync, root: Path, method: str, name: str, body: bytes = b"") -> int:
     """A request of another client."""
-    headers = {"X-Auth-Token": Registry(os.environ).get(os.fsencode(root)).token()}
+    headers = {"X-Auth-Token": Registry(os.environ).get(os.fsencode(root)).secret()}
     connection = http.client.HTTPConnection(sync.address.removeprefix("http://"), timeout=60)
     connection.request(method, f"/v1/{sync.account}/{sync.container}/{name}", body=body, headers=headers)
     status = connection.getresponse().status

@@ -16,7 +16,7 @@ from syncer.core.model import Kind, RelPath
 from syncer.core.paths import LAN_KEY
 from syncer.peer.sharekey import MAX_OBJECT_BYTES
 from syncer.ports.remote import Remote, Secret
-from syncer.remote.prefix import open_remote
+from syncer.remote.prefix import open_container
 from tests.contract.remotes import META
 from tests.contract.writing import delete, put_small
 from tests.integration.syncing import BLOCKSYNC, Sync, content
@@ -49,7 +49,7 @@ def on_server(sync: Sync, prefix: str = "", data: bytes | None = None, *, gone: 
     token = sync.token_file.read_text().split()[0]
 
     async def look() -> Secret | None:
-        client: Remote = open_remote(sync.url + prefix, token)
+        client: Remote = open_container(sync.url + prefix, token)
         try:
             found = await client.secret(NAME, MAX_OBJECT_BYTES)
             if gone:

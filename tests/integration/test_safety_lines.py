@@ -228,7 +228,7 @@ def test_names_that_no_folder_can_hold_are_told_in_every_cycle(sync: Sync, roots
     from urllib.parse import quote  # noqa: PLC0415
 
     first, _ = roots
-    token = Registry(os.environ).get(os.fsencode(first)).token()
+    token = Registry(os.environ).get(os.fsencode(first)).secret()
     connection = http.client.HTTPConnection(sync.address.removeprefix("http://"), timeout=60)
     connection.request(
         "PUT",

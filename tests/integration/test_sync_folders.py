@@ -256,7 +256,7 @@ def test_a_second_process_on_one_root_is_refused(sync: Sync, pair: tuple[Path, P
     linked = registry.get(os.fsencode(first))
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"pithos+http://127.0.0.1:{silent.getsockname()[1]}/v1/a/c"
-        registry.write(replace(linked.record, url=url), linked.token())
+        registry.write(replace(linked.record, url=url), linked.secret())
         running = subprocess.Popen(
             [BLOCKSYNC, "reconcile", first], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -271,7 +271,7 @@ def test_a_second_process_on_one_root_is_refused(sync: Sync, pair: tuple[Path, P
             running.kill()
             running.wait()
         asked.close()
-    registry.write(linked.record, linked.token())
+    registry.write(linked.record, linked.secret())
     assert sync.reconcile(first)["pushed"] == 1
     sync.at_rest(first)
 

@@ -7,11 +7,9 @@ import os
 import platform
 import shutil
 import stat
-import time
 from collections.abc import Iterator
 
 import click
-import trio
 from msgspec.structs import replace
 
 from blockfs.errors import BlockfsError
@@ -21,39 +19,24 @@ from blockfs.runtime.mountinfo import is_below, read_mounts
 from blockfs.runtime.output import json_line, shown, tell
 from blockfs.runtime.reflink import clone_file
 from blockfs.runtime.units import format_size
-from syncer.cli.doctor import diagnosis, lancheck
-from syncer.cli.doctor.diagnosis import Check, Level
+from syncer.cli.doctor import diagnosis, lancheck, server, store
+from syncer.cli.doctor.diagnosis import Check, Level, failed
 from syncer.cli.registry.roots import PATH, BadRecord, LinkedRoot, Registry
 from syncer.cli.verbs.status import held_by, holder_of
 from syncer.core.model import Kind
-from syncer.core.paths import LAN_KEY, PRIVATE
-from syncer.core.planner.safety import check_container
-from syncer.engine.observe import container_identity
+from syncer.core.paths import PRIVATE
 from syncer.engine.root_state import RootState
 from syncer.errors import (
-    AuthError,
     CorruptionError,
     FormatTooNewError,
     NotAllowedError,
-    NotFoundError,
-    RemoteUnavailableError,
     RootIdentityError,
     SyncerError,
 )
 from syncer.local.folder.identity import verify_folder
 from syncer.local.safe_open import DIRECTORY_FLAGS
 from syncer.local.volume.mount import check_mount
-from syncer.ports.remote import Counters, RemoteInfo
-from syncer.remote.container.replies import Judge
-from syncer.remote.container.requests import Requests
-from syncer.remote.http.retry import RetryPolicy
-from syncer.remote.http.transport import HttpTransport, Request
-from syncer.remote.parallel import one_error
-from syncer.remote.prefix import open_remote
-from syncer.remote.url import parse_url
 from syncer.state.statedb import StateDB
-
-_ONCE = RetryPolicy(attempts=2, first_delay_s=0.2, deadline_s=20)  # who asks wants to know how it is now
 
 
 @click.command("doctor")
@@ -90,7 +73,7 @@ def _all(root: bytes | None) -> Iterator[tuple[str | None, Check]]:
             raise
         by_whom = isinstance(error, PermissionError)
         remedy = "see that you are the user who linked them; then their owner's" if by_whom else "as it says"
-        yield None, _fail("linked roots", str(error), remedy)
+        yield None, failed("linked roots", str(error), remedy)
         return
     for bad in chosen.bad:
         yield None, _bad_record(bad)
@@ -104,7 +87,7 @@ def _all(root: bytes | None) -> Iterator[tuple[str | None, Check]]:
         state, folders = _state(linked)
         directories += folders
         yield place, state
-        for check in _server(linked):
+        for check in (store if linked.in_repository else server).checks(linked):
             yield place, check
         yield place, lancheck.of_root(linked, registry, os.environ)
     yield None, diagnosis.watches(_watch_limit(), directories)
@@ -148,7 +131,7 @@ def _local(linked: LinkedRoot) -> Iterator[Check]:
     try:
         root = os.open(linked.path, DIRECTORY_FLAGS)
     except OSError as error:
-        yield _fail("root", f"{error.strerror}", "mount it, or bring it back; `blocksync unlink` forgets it")
+        yield failed("root", f"{error.strerror}", "mount it, or bring it back; `blocksync unlink` forgets it")
         return
     try:
         yield _identity(linked, root)
@@ -172,7 +155,7 @@ def _identity(linked: LinkedRoot, root: int) -> Check:
             check_mount(linked.path, record.volume_uuid or "")
     except (RootIdentityError, BlockfsError) as error:
         remedy = f"mount it; if it is meant, `blocksync link {shown(linked.path)} {record.url} --relink`"
-        return _fail("root", str(error), remedy)
+        return failed("root", str(error), remedy)
     return Check(subject="root", level=Level.OK, text="is the one that was linked")
 
 
@@ -234,96 +217,29 @@ def _state(linked: LinkedRoot) -> tuple[Check, int]:
         with StateDB.open(linked.state, read_only=True) as database:
             base, last = database.load_base(), RootState(database).last_cycle()
     except NotAllowedError as error:
-        return _fail("state", str(error), "run as the user who linked the root, or give the files back to that user"), 0
+        return failed(
+            "state", str(error), "run as the user who linked the root, or give the files back to that user"
+        ), 0
     except FormatTooNewError as error:
-        return _fail("state", str(error), "install the newer blocksync"), 0
+        return failed("state", str(error), "install the newer blocksync"), 0
     except (SyncerError, OSError) as error:
-        check = _fail("state", said(error), f"{relink}: it merges both sides anew and deletes nothing")
+        check = failed("state", said(error), f"{relink}: it merges both sides anew and deletes nothing")
         return replace(check, damaged=isinstance(error, CorruptionError)), 0
     folders = sum(1 for row in base.rows.values() if row.node.kind is Kind.DIRECTORY) + 1
     watched = folders if linked.record.folder is not None else 0
-    token = os.path.join(linked.state, "token")
+    what = "key" if linked.in_repository else "token"
     try:
-        if stat.S_IMODE(os.stat(token).st_mode) & 0o077:
-            return Check(subject="state", level=Level.WARN, text="others can read the token",
-                         remedy=f"chmod 600 {token}"), watched  # fmt: skip
+        if stat.S_IMODE(os.stat(linked.secret_file).st_mode) & 0o077:
+            return Check(subject="state", level=Level.WARN, text=f"others can read the {what}",
+                         remedy=f"chmod 600 {linked.secret_file}"), watched  # fmt: skip
     except OSError:
-        return _fail("state", "the token is gone", f"blocksync link {shown(linked.path)} {linked.record.url}"), watched
+        return failed(
+            "state", f"the {what} is gone", f"blocksync link {shown(linked.path)} {linked.record.url}"
+        ), watched
     holder = holder_of(os.path.join(linked.state, "lock"))
     busy = "" if holder is None else f"; process {holder} is at work on it"
     cycle = "never reconciled" if last is None else f"last cycle ended with {last.exit_code}"
     return Check(subject="state", level=Level.OK, text=f"{len(base)} nodes, {cycle}{busy}"), watched
-
-
-# --- the server
-
-
-def _server(linked: LinkedRoot) -> Iterator[Check]:
-    try:
-        token = linked.token()
-        with one_error():
-            info, clock = trio.run(_ask, linked, token)
-    except AuthError as error:
-        yield _fail("server", str(error), "`blocksync link` again with a token of that account")
-    except RemoteUnavailableError as error:
-        yield _fail("server", str(error), "see that it runs and that nothing between here and it forbids the way")
-    except NotFoundError as error:
-        yield _fail(
-            "server", str(error), "was the container deleted? `link --relink` makes it anew and pushes everything"
-        )
-    except SyncerError as error:
-        yield _fail("server", str(error), "")
-    else:
-        yield _container(linked, info)
-        yield clock
-
-
-async def _ask(linked: LinkedRoot, token: str) -> tuple[RemoteInfo, Check]:
-    settings = linked.record.settings
-    remote = open_remote(linked.record.url, token, settings=settings, policy=_ONCE)
-    try:
-        info = await remote.open()
-    finally:
-        await remote.close()
-    url = parse_url(linked.record.url)
-    transport = HttpTransport(url, token, settings, Counters())
-    try:
-        sent_s = time.time()
-        reply = await transport.send(Request(method="HEAD", target=url.container_path))
-        clock = diagnosis.skew(reply.headers.get("date"), sent_s, time.time())
-        await _sample(transport, Requests(url), Judge(url.origin, str(url)))
-        return info, clock
-    finally:
-        transport.close()
-
-
-async def _sample(transport: HttpTransport, make: Requests, judge: Judge) -> None:
-    """Read the description of one object, if there is one: a server may be reachable and yet not one we understand."""
-    page = make.list_page("", whole=False, limit=3)  # the first ones may be the share's key
-    rows = judge.rows(judge.demand(page, await transport.send(page), 200, 204))
-    for row in [row for row in rows if row.name.encode() not in {PRIVATE, LAN_KEY}][:1]:
-        look = make.head(row.name)
-        reply = judge.demand(look, await transport.send(look), 200, 404)
-        if reply.status == 200:
-            judge.state(reply)
-
-
-def _container(linked: LinkedRoot, info: RemoteInfo) -> Check:
-    try:
-        with StateDB.open(linked.state, read_only=True) as database:
-            known = RootState(database).container()
-    except (SyncerError, OSError):
-        known = None
-    if known is not None:
-        try:
-            check_container(known, container_identity(info, known.seen))
-        except RootIdentityError as error:
-            return _fail("server", str(error), "is the URL still right? `link --relink` merges with another container")
-    return Check(subject="server", level=Level.OK, text=f"reachable, the token is valid; {info.text}")
-
-
-def _fail(subject: str, text: str, remedy: str) -> Check:
-    return Check(subject=subject, level=Level.FAIL, text=text, remedy=remedy)
 
 
 def _show(place: str | None, check: Check) -> None:

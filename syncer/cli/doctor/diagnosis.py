@@ -51,6 +51,11 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     damaged: bool = False
 
 
+def failed(subject: str, text: str, remedy: str) -> Check:
+    """Something that does not work."""
+    return Check(subject=subject, level=Level.FAIL, text=text, remedy=remedy)
+
+
 def kernel(release: str) -> Check:
     """Linux's release."""
     if _numbers(release) >= _KERNEL:
@@ -97,6 +102,11 @@ def skew(date: str | None, sent_s: float, received_s: float) -> Check:
     except (ValueError, TypeError):
         return Check(subject="clock", level=Level.WARN, text=f"the server's Date is no date: {date[:60]!r}",
                      remedy="something between here and the server answers instead of it")  # fmt: skip
+    return skew_of(theirs, sent_s, received_s)
+
+
+def skew_of(theirs: float, sent_s: float, received_s: float) -> Check:
+    """The other side's clock against ours: its time in whole seconds, taken between request and reply."""
     # It may be anything from `theirs` to a second later, at any time from sending to receiving.
     off_s = max(0.0, theirs - received_s, sent_s - (theirs + 1.0))
     if off_s < _SKEW_WARN_S:

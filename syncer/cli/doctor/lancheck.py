@@ -14,7 +14,7 @@ from syncer.cli.doctor.hostfirewall import firewall_manager, nft_rules
 from syncer.cli.lan.peering import VARIABLE, is_silent, switched_off
 from syncer.cli.registry.config import read_settings
 from syncer.cli.registry.roots import LinkedRoot, Registry
-from syncer.cli.session.opening import key_keeper
+from syncer.cli.session.opening import key_of_share
 from syncer.errors import SyncerError
 from syncer.peer.links import capability, host
 from syncer.peer.links.interfaces import Facts, Verdict, verdicts
@@ -136,8 +136,10 @@ def of_root(root: LinkedRoot, registry: Registry, environment: Mapping[str, str]
         return _check(Level.WARN, f"not known: {error}", "as it says")
     if off:
         return _check(Level.OK, f"off {off}")
-    prefix = parse_url(root.record.url).prefix
-    if prefix:
+    prefix = "" if root.in_repository else parse_url(root.record.url).prefix
+    if root.in_repository:
+        share = "the repository"
+    elif prefix:
         share = f"the folder {shown(os.fsencode(prefix))}; roots of all of the container are of another"
     else:
         share = "all of the container; roots of a folder of it are of another"
@@ -148,14 +150,18 @@ def of_root(root: LinkedRoot, registry: Registry, environment: Mapping[str, str]
 def of_key(root: LinkedRoot) -> tuple[Level, str, str]:
     """How it is with the key of a root's share, in words, and what to do."""
     try:
-        kept = key_keeper(root).kept()
+        kept = key_of_share(root).kept()
     except (SyncerError, OSError) as error:
         return Level.WARN, f"LAN off: {error}", "as it says"
     if kept.off:
         return Level.WARN, f"LAN off: {kept.off}", "until then blocks come from the server only"
     if kept.key is None:
         return Level.OK, "no key is known yet", "the next cycle that may write makes or reads it"
-    origin = "made from a passphrase" if kept.passphrase else f"the one on the server (generation {kept.highest})"
+    origin = f"the one on the server (generation {kept.highest})"
+    if root.in_repository:
+        origin = "derived from the repository's"
+    elif kept.passphrase:
+        origin = "made from a passphrase"
     remedy = (
         "devices with another passphrase, or without it, are no peers: their mark differs" if kept.passphrase else ""
     )

@@ -14,7 +14,7 @@ from blockfs.runtime.output import shown
 from syncer.cli.lan.peering import is_silent, switched_off
 from syncer.cli.registry.config import read_settings
 from syncer.cli.registry.roots import LinkedRoot, Registry
-from syncer.cli.session.opening import key_keeper, shared_root
+from syncer.cli.session.opening import key_of_share, shared_root
 from syncer.errors import NotAllowedError, SyncerError, UsageError
 from syncer.peer.exchange.lazily import LazySource
 from syncer.ports.blocks import BlockSource
@@ -72,7 +72,7 @@ class Attendance:
         try:
             off = "it is paused" if root.paused else switched_off(root, self._registry, self._environment)
             if not off:
-                keeper = key_keeper(root)
+                keeper = key_of_share(root)
                 keys, off = keeper.keys_now(), keeper.kept().off
         except (SyncerError, OSError) as error:
             off = str(error)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from syncer.cli.lan.peering import is_silent, switched_off
 from syncer.cli.registry.roots import LinkedRoot, Registry
-from syncer.cli.session.opening import key_keeper
+from syncer.cli.session.opening import key_of_share
 from syncer.errors import SyncerError
 from syncer.peer.exchange.lazily import LazySource
 
@@ -87,7 +87,7 @@ async def _own(root: LinkedRoot, environment: Mapping[str, str]) -> AsyncIterato
 
     keys: tuple[RootKey, ...] = ()
     with suppress(SyncerError, OSError):  # `status` says so; the server has all that peers have
-        keys = key_keeper(root).keys_now()
+        keys = key_of_share(root).keys_now()
     if not keys:
         yield None
         return

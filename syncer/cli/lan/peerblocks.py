@@ -19,7 +19,7 @@ from syncer.blocks.board import Blocks
 from syncer.cli.lan.lanlink import peers_for
 from syncer.cli.lan.peering import VARIABLE, is_silent, switched_off
 from syncer.cli.registry.roots import LinkedRoot, Registry
-from syncer.cli.session.opening import key_keeper, other_roots
+from syncer.cli.session.opening import key_of_share, other_roots
 from syncer.engine.fetch import serving
 from syncer.errors import SyncerError, UsageError
 from syncer.local.blocklists import BlockLists
@@ -73,7 +73,7 @@ def _refuse_if_off(root: LinkedRoot, registry: Registry) -> None:
 def _warn_without_key(root: LinkedRoot) -> None:
     """Say why only other roots of this machine will be looked into; a scrub of hours must not end with that."""
     try:
-        keeper = key_keeper(root)
+        keeper = key_of_share(root)
         has_key = bool(keeper.keys_now())
         why = "" if has_key else keeper.kept().off or "the share's key is not known yet; `blocksync reconcile`"
     except (SyncerError, OSError) as error:

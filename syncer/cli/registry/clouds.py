@@ -13,11 +13,13 @@ from msgspec.structs import replace
 
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import note
+from syncer.cli.registry.repositories import find_store
 from syncer.cli.session.opening import read_token
 from syncer.errors import NotFoundError, UsageError
 from syncer.remote.http.transport import HttpSettings
 from syncer.remote.kamaki.discovery import Storage, find_storage
 from syncer.remote.kamaki.kamakirc import Clouds, parse_clouds
+from syncer.remote.stores.urls import FORMS, is_store_url
 from syncer.remote.url import parse_url, prefix_problem
 
 CONFIG_VARIABLE: Final = "KAMAKI_CONFIG"
@@ -37,7 +39,7 @@ def find_remote(
 
     Args:
         url: `pithos+http(s)://…`, `kamaki://CLOUD[/CONTAINER]`, with `cloud` also `[/]CONTAINER`; None with `cloud`:
-            the container of its configuration.
+            the container of its configuration. Or that of an object store: then without what opens the repository.
         cloud: Name of a cloud.
         token_file: For the first kind of URL.
         environment: HOME, KAMAKI_CONFIG, BLOCKSYNC_TOKEN.
@@ -48,10 +50,15 @@ def find_remote(
         NotFoundError: No such configuration or token file.
         SyncerError: The cloud does not answer, or does not know the token.
     """
+    if cloud is None and is_store_url(url or ""):
+        if token_file is not None:
+            raise UsageError(f"--token-file is for pithos+http(s):// URLs, not for {str(url).partition('://')[0]}://")
+        return find_store(str(url), ca_file)
     if cloud is None and not (url or "").startswith(SCHEME):
         if url is None:
             raise UsageError(
-                "no URL: give pithos+http(s)://…/ACCOUNT/CONTAINER, kamaki://CLOUD/CONTAINER, or --cloud CLOUD"
+                "no URL: give pithos+http(s)://…/ACCOUNT/CONTAINER, kamaki://CLOUD/CONTAINER, --cloud CLOUD, or one of "
+                f"{', '.join(FORMS.values())}"
             )
         try:
             plain = parse_url(url)

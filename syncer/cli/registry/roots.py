@@ -5,6 +5,7 @@
 <uuid>/paused      there: `blocksync watch` leaves the root alone
 <uuid>/no-peers    there: the root has nothing to do with devices on the network
 <uuid>/token       the server's token, 0600
+<uuid>/repository  instead of it where the share is a repository: its key, and the store's credentials, 0600
 <uuid>/ignore      the root's own ignore patterns, one a line; absent if there is none
 <uuid>/db, lock    StateDB
 <uuid>/lists/      block lists of an ordinary root's files: a cache
@@ -47,6 +48,7 @@ from syncer.errors import (
 from syncer.local.folder.identity import Folder
 from syncer.local.verbs.retention import KEEP_S
 from syncer.protocol.jsontext import MALFORMED
+from syncer.remote.stores.urls import is_store_url
 from syncer.state.statedb import exclusive
 
 if TYPE_CHECKING:  # imported where a server is concerned: a tenth of a second
@@ -62,6 +64,7 @@ _IGNORE: Final = "ignore"
 _PAUSED: Final = "paused"
 _NO_PEERS: Final = "no-peers"
 _TOKEN: Final = "token"  # noqa: S105 - the name of a file
+_KEY: Final = "repository"
 _MEDIUM: Final = frozenset({errno.EIO, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG})  # concern one record, not all
 _AGAIN: Final = "remove it and link that root again: both sides are then united, and nothing is deleted"
 
@@ -193,18 +196,27 @@ class LinkedRoot(msgspec.Struct, frozen=True, kw_only=True):
         """Say so; durable."""
         _mark(self.state, _NO_PEERS, there=not on)
 
-    def token(self) -> str:
-        """The token that `link` kept.
+    @property
+    def in_repository(self) -> bool:
+        """Whether the share is a repository on an object store, and no container of a server."""
+        return is_store_url(self.record.url)
+
+    @property
+    def secret_file(self) -> str:
+        """File with what opens the share."""
+        return os.path.join(self.state, _KEY if self.in_repository else _TOKEN)
+
+    def secret(self) -> str:
+        """What `link` kept to open the share: a server's token; of a repository `remote.repository.access.Access`.
 
         Raises:
             NotFoundError: It is gone.
         """
-        path = os.path.join(self.state, _TOKEN)
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(self.secret_file, encoding="utf-8") as file:
                 return file.read().strip()
         except FileNotFoundError:
-            raise NotFoundError(f"{path} is gone; run `blocksync link` again") from None
+            raise NotFoundError(f"{self.secret_file} is gone; run `blocksync link` again") from None
 
 
 class BadRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -391,14 +403,18 @@ class Registry:
         """State and data folder for a root."""
         return os.path.join(self._roots, uuid), os.path.join(self._data, uuid)
 
-    def write(self, record: RootRecord, token: str) -> LinkedRoot:
-        """Link: the token, then the record that makes it a root."""
+    def write(self, record: RootRecord, secret: str) -> LinkedRoot:
+        """Link: what opens the share, then the record that makes it a root."""
         state, data = self.place(record.uuid)
+        root = LinkedRoot(record=record, state=state, data=data)
         os.makedirs(state, mode=0o700, exist_ok=True)
-        write_atomically(os.path.join(state, _TOKEN), f"{token}\n".encode(), mode=0o600)
+        write_atomically(root.secret_file, f"{secret}\n".encode(), mode=0o600)
         write_atomically(os.path.join(state, _RECORD), msgspec.json.encode(record) + b"\n", mode=0o600)
         sync_directory(self._roots)
-        return LinkedRoot(record=record, state=state, data=data)
+        for name in {_TOKEN, _KEY} - {os.path.basename(root.secret_file)}:  # of what it was linked to before
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(state, name))
+        return root
 
     def remove(self, root: LinkedRoot) -> None:
         """Unlink: the record first, so that a crash leaves rubbish and not half a root."""

@@ -24,13 +24,17 @@ from syncer.ports.localvalues import CopyName
 from syncer.ports.state import State
 from syncer.state.statedb import StateDB
 
-if TYPE_CHECKING:  # imported where a volume is concerned: a twentieth of a second
+if TYPE_CHECKING:  # imported where a volume, or a server, is concerned: a twentieth of a second each
     from syncer.blocks.recent import RecentBlocks
     from syncer.engine.root_state import RootState
     from syncer.engine.share.lankey import LanKeyKeeper
+    from syncer.engine.share.repositorykey import RepositoryKey
     from syncer.engine.share.sharing import SharedRoot, ShareKeeper
     from syncer.local.sharedblocks import SharedLists, SharedReader
     from syncer.local.volume.root import BlockfsRoot
+    from syncer.ports.remote import Remote
+    from syncer.remote.http.retry import RetryPolicy
+    from syncer.remote.http.transport import HttpSettings
 
 Local: TypeAlias = "LocalDirectory | BlockfsRoot"
 """A root's local side."""
@@ -118,6 +122,31 @@ def open_local(
     return LocalDirectory(root.path, record.folder, options, copy_name(policy), blocks)
 
 
+def open_share(root: LinkedRoot, settings: HttpSettings | None = None, policy: RetryPolicy | None = None) -> Remote:
+    """A client of the share that a root is linked to; nothing is sent yet.
+
+    Args:
+        root: Which.
+        settings: How to talk; None: as its record says.
+        policy: Of each request; None: patient.
+
+    Raises:
+        NotFoundError: What `link` kept to open it is gone.
+        CorruptionError: It is damaged.
+        UsageError: A repository's store can't be found any more.
+    """
+    from syncer.remote.open import Way, open_remote  # noqa: PLC0415 - see above
+
+    return open_remote(
+        Way(
+            url=root.record.url,
+            secret=root.secret(),
+            settings=root.record.settings if settings is None else settings,
+            policy=policy,
+        )
+    )
+
+
 def other_roots(root: LinkedRoot) -> OtherRoots:
     """The block directories of the other linked roots, as far as they are there: a source of blocks.
 
@@ -155,8 +184,22 @@ def share_keeper(root: LinkedRoot, state: RootState, local: SharedLists, recent:
     return ShareKeeper(root.share_index, state, local, root.record.block_size, recent)
 
 
+def key_of_share(root: LinkedRoot) -> LanKeyKeeper | RepositoryKey:
+    """What knows the key by which devices of a root's share know each other on the LAN.
+
+    Raises:
+        NotFoundError, CorruptionError: What `link` kept of a repository is gone, or damaged.
+    """
+    if not root.in_repository:
+        return key_keeper(root)
+    from syncer.engine.share.repositorykey import RepositoryKey  # noqa: PLC0415 - where somebody is asked
+    from syncer.remote.repository.access import Access  # noqa: PLC0415 - likewise
+
+    return RepositoryKey(root.record.url, Access.read(root.secret()).keys.lan)
+
+
 def key_keeper(root: LinkedRoot) -> LanKeyKeeper:
-    """What looks after the key of a root's share. Roots with another `?prefix=` are of another share."""
+    """What looks after the key of a container's share. Roots with another `?prefix=` are of another share."""
     from syncer.engine.share.lankey import LanKeyKeeper  # noqa: PLC0415 - where a cycle runs
     from syncer.state.keyfile import KeyFile  # noqa: PLC0415 - likewise
 

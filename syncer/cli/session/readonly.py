@@ -12,7 +12,7 @@ import msgspec
 
 from syncer.cli.output.reporter import Teller
 from syncer.cli.registry.roots import LinkedRoot
-from syncer.cli.session.opening import open_local, policy_now
+from syncer.cli.session.opening import open_local, open_share, policy_now
 from syncer.core.model import Action, Plan, RelPath
 from syncer.core.planner.merge import Policy
 from syncer.engine.cycle import Cycle, Look, Options
@@ -20,7 +20,6 @@ from syncer.engine.report import Failure
 from syncer.engine.root_state import RootState, Unwritten
 from syncer.ports.local import LocalRoot
 from syncer.ports.remote import Remote
-from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
 
 
@@ -82,7 +81,7 @@ async def read_only(linked: LinkedRoot) -> AsyncIterator[ReadOnlySession]:
         state = RootState(database, linked.record.parts)
         local = open_local(linked, policy, Unwritten(state), only_looking=True)
         try:
-            remote = open_remote(linked.record.url, linked.token(), settings=linked.record.settings)
+            remote = open_share(linked)
             try:
                 yield ReadOnlySession(local=local, remote=remote, state=state, policy=policy, path=linked.path)
             finally:

@@ -77,7 +77,7 @@ def options_of(linked: LinkedRoot, policy: Policy, peers: Sequence[BlockSource])
     return Options(
         policy=policy,
         root=shlex.quote(shown(linked.path)),
-        attend_key=no_key if off else key_keeper(linked).attend,
+        attend_key=no_key if off or linked.in_repository else key_keeper(linked).attend,
         sources=(other_roots(linked), *peers),
     )
 

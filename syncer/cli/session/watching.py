@@ -13,14 +13,13 @@ from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
 from syncer.cli.lan.attending import Attendance
 from syncer.cli.registry.roots import LinkedRoot
-from syncer.cli.session.opening import policy_now
+from syncer.cli.session.opening import open_share, policy_now
 from syncer.cli.session.session import kept, opened, options_of, run_cycle
 from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.engine.root_state import RootState
 from syncer.ports.localvalues import Hints
 from syncer.ports.remote import Remote
-from syncer.remote.prefix import open_remote
 from syncer.state.statedb import StateDB
 from syncer.watch.dirt import EVERYTHING
 from syncer.watch.inotify_source import InotifySource
@@ -57,8 +56,7 @@ class Ports:
 
     def connect(self) -> Remote:
         """See RootPorts."""
-        record = self._linked.record
-        return open_remote(record.url, self._linked.token(), settings=record.settings)
+        return open_share(self._linked)
 
     async def open_files(self) -> Work:
         """See RootPorts. Who writes to a folder can't be asked: it is looked at, by the evidence of its entries."""

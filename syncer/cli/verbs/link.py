@@ -18,7 +18,9 @@ from blockfs.runtime.failures import code_of
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import parse_duration
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
+from syncer.cli.passphrase import PASSWORD_FILE_HELP
 from syncer.cli.registry.clouds import find_remote
+from syncer.cli.registry.repositories import refuse_inside, unlocked
 from syncer.cli.registry.roots import (
     FORMAT,
     OPEN_FILES_INTERVAL_S,
@@ -38,7 +40,8 @@ from syncer.local.verbs.retention import KEEP_S
 from syncer.local.volume.mount import find_mount
 from syncer.ports.remote import Grid
 from syncer.remote.kamaki.discovery import Storage
-from syncer.remote.prefix import open_remote
+from syncer.remote.open import Way, open_remote
+from syncer.remote.stores.urls import is_store_url, parse_store_url
 from syncer.remote.url import nested, parse_url
 from syncer.state.statedb import StateDB
 from syncer.watch import control
@@ -65,6 +68,7 @@ class _Choices(msgspec.Struct, frozen=True, kw_only=True):
 @click.argument("root", type=PATH)
 @click.argument("url", required=False)
 @click.option("--cloud", metavar="NAME", help="A cloud of kamaki's configuration ($KAMAKI_CONFIG, ~/.kamakirc).")
+@click.option("--password-file", type=click.Path(), metavar="FILE", help=PASSWORD_FILE_HELP)
 @click.option("--token-file", type=click.Path(dir_okay=False), help="Lines TOKEN ACCOUNT; default: $BLOCKSYNC_TOKEN.")
 @click.option(
     "--ca-file",
@@ -93,6 +97,7 @@ def command(
     url: str | None,
     cloud: str | None,
     token_file: str | None,
+    password_file: str | None,
     ca_file: str | None,
     relink: bool,
     keep_trash: str | None,
@@ -104,10 +109,13 @@ def command(
     limit_down: str | None,
     as_json: bool,
 ) -> None:
-    """Link ROOT, a folder or the mount point of a volume, to the container at URL.
+    """Link ROOT, a folder or the mount point of a volume, to the container or the repository at URL.
 
     URL is pithos+http(s)://BASE/ACCOUNT/CONTAINER, or kamaki://CLOUD/CONTAINER for a cloud of kamaki's configuration.
     With ?prefix=FOLDER (kamaki: /FOLDER) the root is one folder of the container.
+    Of a repository, which is encrypted, URL is swift://CLOUD_OR_HOST/CONTAINER, s3://BUCKET, sftp://HOST/PATH or
+    file:///PATH; its passphrase is asked for, or read from --password-file, $BLOCKSYNC_PASSWORD_FILE or
+    $BLOCKSYNC_PASSWORD, and not needed again.
     Roots that are linked to one URL are devices of one share. `blocksync reconcile` then does the work.
     """
     path = os.path.realpath(root)
@@ -126,11 +134,17 @@ def command(
     volume = _volume_at(path)
     _refuse_twice(registry, path, volume)
     _refuse_nested(registry, path, remote.url)
+    refuse_inside(registry, path, remote.url)
+    if is_store_url(remote.url):
+        same = known if known is not None and known.record.url == remote.url else None
+        remote = replace(remote, token=unlocked(remote, same, password_file, os.environ, anew=relink))
     grid = trio.run(_container, remote, no_create)
     _check_blocks(grid, remote.url)
     if known is not None and not relink:
         linked = registry.write(_with(choices, remote, known.record), remote.token)
-        told = f"{shown(path)} is linked to {remote.url} already; its token is kept"
+        told = (
+            f"{shown(path)} is linked to {remote.url} already; its {'key' if linked.in_repository else 'token'} is kept"
+        )
     else:
         linked = _link(registry, known, path, remote, volume, grid, choices)
         told = f"linked {shown(path)} to {remote.url}"
@@ -144,7 +158,8 @@ def command(
 def _kept_authorities(known: LinkedRoot, url: str) -> str | None:
     """What an earlier `link` to the same URL was told to trust."""
     try:
-        return known.record.ca_file if str(parse_url(url)) == known.record.url else None
+        text = str(parse_store_url(url) if is_store_url(url) else parse_url(url))
+        return known.record.ca_file if text == known.record.url else None
     except ValueError:
         return None
 
@@ -206,7 +221,7 @@ def _folder_now(path: bytes) -> Folder | None:
 
 async def _container(remote: Storage, no_create: bool) -> Grid:
     """The container; made if it does not exist, unless that is not wanted."""
-    client = open_remote(remote.url, remote.token, settings=remote.settings)
+    client = open_remote(Way(url=remote.url, secret=remote.token, settings=remote.settings))
     try:
         return (await client.open()).grid
     except NotFoundError:

@@ -15,10 +15,9 @@ from syncer.cli.output.peers import show
 from syncer.cli.passphrase import read_passphrase
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
-from syncer.cli.session.opening import key_keeper
+from syncer.cli.session.opening import key_keeper, open_share
 from syncer.errors import ForbiddenError, NotFoundError, UsageError
 from syncer.peer.sharekey import mark_of
-from syncer.remote.prefix import open_remote
 from syncer.remote.url import parse_url
 from syncer.watch import control
 
@@ -81,6 +80,7 @@ def rotate_command(root: bytes, as_json: bool) -> None:
     """Give ROOT's share a new key: for when somebody may no longer read it. The old one counts for 24 hours more."""
     registry = Registry(os.environ)
     linked = registry.get(root)
+    _refuse_repository(linked, "a key can't be locked out of it: see docs/guide/repository.md about lost devices")
     generation = trio.run(_rotate, linked)
     told = control.reload(registry.socket)
     if as_json:
@@ -101,6 +101,7 @@ def passphrase_command(root: bytes, file: str | None, clear: bool, as_json: bool
     """
     registry = Registry(os.environ)
     linked = registry.get(root)
+    _refuse_repository(linked, "the storage never sees it, so no passphrase of its own is needed")
     keeper = key_keeper(linked)
     if clear:
         if file is not None:
@@ -124,7 +125,7 @@ def passphrase_command(root: bytes, file: str | None, clear: bool, as_json: bool
 
 
 async def _rotate(linked: LinkedRoot) -> int:
-    remote = open_remote(linked.record.url, linked.token(), settings=linked.record.settings)
+    remote = open_share(linked)
     try:
         kept = await key_keeper(linked).rotate(remote)
     except ForbiddenError as error:
@@ -133,6 +134,13 @@ async def _rotate(linked: LinkedRoot) -> int:
     finally:
         await remote.close()
     return kept.highest
+
+
+def _refuse_repository(linked: LinkedRoot, why: str) -> None:
+    """The key of a repository's share is none that anybody sets."""
+    if linked.in_repository:
+        text = f"{shown(linked.path)} is in a repository: the key of its share comes from the repository's key; {why}"
+        raise UsageError(text)
 
 
 def _switch(root: bytes | None, *, on: bool, as_json: bool) -> int:
@@ -152,7 +160,7 @@ def _switch(root: bytes | None, *, on: bool, as_json: bool) -> int:
         # Off for all is one mark, and leaves those of single roots; on for all takes them all away.
         if root is not None or on:
             linked.set_peers(on=on)
-            if on and not os.path.exists(linked.lan_key):
+            if on and not linked.in_repository and not os.path.exists(linked.lan_key):
                 keyless.append(linked.record.uuid)
         done += 1
         reason = switched_off(linked, registry, os.environ)

@@ -20,7 +20,7 @@ from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.output.reporter import Teller
 from syncer.cli.registry.roots import PATH, Linked, LinkedRoot, Registry
 from syncer.cli.session.many_roots import tell_bad, worst
-from syncer.cli.session.opening import open_state, policy_now
+from syncer.cli.session.opening import open_share, open_state, policy_now
 from syncer.cli.session.session import kept, opened, options_of, run_cycle
 from syncer.core.planner.merge import Policy
 from syncer.engine.report import Report
@@ -28,7 +28,6 @@ from syncer.engine.root_state import RootState
 from syncer.errors import EXPECTED, PlanChangedError
 from syncer.ports.localvalues import Hints
 from syncer.remote.parallel import one_error
-from syncer.remote.prefix import open_remote
 
 if TYPE_CHECKING:  # imported where there is one: 25 ms
     from syncer.cli.session.savedplan import SavedPlan
@@ -139,7 +138,7 @@ async def _cycle(linked: LinkedRoot, teller: Teller, state: RootState, report: R
     policy = policy_now() if request.plan is None else Policy(host=request.plan.host, utc=request.plan.utc)
     async with opened(linked, state, policy, from_snapshot=request.from_snapshot) as local:
         settings = replace(linked.record.settings, limit_up=request.limits.up, limit_down=request.limits.down)
-        remote = open_remote(linked.record.url, linked.token(), settings=settings)
+        remote = open_share(linked, settings)
         try:
             peers = peers_for(linked, Registry(os.environ), os.environ, no_peers=request.no_peers)
             options = options_of(linked, policy, peers)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -98,6 +98,7 @@ class RepositoryClient:
 
     Attributes:
         ages: See Remote.
+        counters: See Remote.
         source: See Remote.
     """
 
@@ -109,6 +110,7 @@ class RepositoryClient:
         *,
         clock_ns: Callable[[], int] = time.time_ns,
         clock_s: Callable[[], float] = awake_or_asleep_s,
+        check: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Of a repository that is open.
 
@@ -118,9 +120,13 @@ class RepositoryClient:
             writer: This device.
             clock_ns: The time that people are told, nanoseconds since the epoch.
             clock_s: How long something takes, sleep included.
+            check: Sees, before anything else, that it is the repository that the keys are of; None: somebody did.
         """
+        self._check = check
+        self._info: RemoteInfo | None = None
         self._clock_s = clock_s
         self.ages: Ages = Views()
+        self.counters: Counters = objects.store.counters
         self._reads = ChunkReads(objects, self._files)
         self.read_small = self._reads.read_small
         self.read_blocks = self._reads.read_blocks
@@ -141,14 +147,16 @@ class RepositoryClient:
         self._work: Work | None = None
         self._lock = trio.Lock()
 
-    @property
-    def counters(self) -> Counters:
-        """See Remote."""
-        return self._objects.store.counters
-
     async def open(self, *, create: bool = False) -> RemoteInfo:
         """See Remote. Whoever makes a repository is `repo init`, not a client."""
-        info = await self._objects.store.open(create=create)
+        if self._info is None:
+            text = (await self._objects.store.open(create=create)).text
+            if self._check is not None:
+                await self._check()  # an empty mountpoint is a store without a repository, not an empty share
+            self._info = self._info_of(text)
+        return self._info
+
+    def _info_of(self, text: str) -> RemoteInfo:
         return RemoteInfo(
             identity=str(uuid.UUID(bytes=self._objects.keys.repository)),
             grid=Grid(block_size=self._config.grid, block_hash="sha256"),
@@ -160,7 +168,7 @@ class RepositoryClient:
                 waits="polling",
                 reads=_SMALL_AT_ONCE,
             ),
-            text=f"repository on {info.text}",
+            text=f"repository on {text}",
         )
 
     # --- looking
@@ -319,6 +327,7 @@ class RepositoryClient:
         return Moment.of(self._objects.keys.repository, view).position
 
     async def _look(self) -> View:
+        await self.open()
         heads = await self._objects.heads()
         own = heads.get(self._writer.device)
         self._sequence = max(self._sequence, own.sequence if own is not None else 0)

@@ -107,6 +107,17 @@ async def check(store: BlobStore, kept: Kept) -> None:
     configs.decode(derive(MasterKey(kept.master), kept.repository), await _config(store), Codec())
 
 
+async def repository_there(store: BlobStore) -> bytes:
+    """The id of the repository that a store holds, which needs no key. 16 bytes.
+
+    Raises:
+        NotFoundError: There is none.
+        DamagedObjectError: What there is does not begin as one.
+        FormatTooNewError: A newer blocksync's.
+    """
+    return configs.repository_of(await _config(store))
+
+
 async def read_slots(store: BlobStore) -> tuple[list[Slot], list[DamagedObjectError]]:
     """The key slots of a store, also those that belong to no repository; and what can't be read of them."""
     found: list[Slot] = []

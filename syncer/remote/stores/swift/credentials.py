@@ -101,6 +101,16 @@ def find_credentials(place: str, environ: Mapping[str, str]) -> Credentials:
     )
 
 
+def find_clouds(place: str, environ: Mapping[str, str]) -> str | None:
+    """The clouds.yaml that has a cloud; None: there is none, or it has not.
+
+    Raises:
+        UsageError: It can't be understood.
+    """
+    path, clouds = _read_clouds(environ)
+    return path if place in clouds else None
+
+
 def _read_clouds(environ: Mapping[str, str]) -> tuple[str, dict[str, dict[str, Any]]]:
     """The first clouds.yaml that there is, with the secure.yaml beside it.
 

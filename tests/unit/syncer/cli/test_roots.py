@@ -32,7 +32,7 @@ def test_a_written_root_is_found_by_its_path_whatever_bytes_that_has(registry: R
     written = link(registry, path)
     found = registry.get(path)
     assert found == written
-    assert (found.path, found.token()) == (path, "secret")
+    assert (found.path, found.secret()) == (path, "secret")
     assert os.stat(os.path.join(found.state, "token")).st_mode & 0o777 == 0o600
 
 

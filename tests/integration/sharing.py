@@ -1,0 +1,47 @@
+"""Roots that are linked to a repository; commands run in this process, as in `syncing`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.integration.syncing import Sync, set_home
+from tests.kit.repositories import make_repository, password_file
+
+
+@dataclass
+class Share(Sync):
+    """The command line against one repository.
+
+    Attributes:
+        place: Its URL.
+        recovery: A key of it.
+    """
+
+    place: str = ""
+    recovery: str = ""
+
+    @property
+    def url(self) -> str:
+        return self.place
+
+    def folder(self, name: str) -> Path:
+        """A linked folder: a device."""
+        path = self.home / name
+        path.mkdir()
+        self("link", path, self.url, "--password-file", self.token_file)
+        return path
+
+
+def new_share(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], place: str | None = None
+) -> Share:
+    """A new repository, in a directory below `home` unless `place` is the URL of another one."""
+    set_home(home, monkeypatch)
+    for name in ("BLOCKSYNC_PASSWORD", "BLOCKSYNC_PASSWORD_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    url = f"file://{home}/repository" if place is None else place
+    recovery = make_repository(url)
+    return Share(home, "", password_file(home), capsys, place=url, recovery=recovery)
