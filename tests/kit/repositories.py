@@ -8,7 +8,7 @@ from pathlib import Path
 
 import trio
 
-from syncer.remote.repository.opening import create
+from syncer.remote.repository.making import create
 from syncer.remote.stores.opening import make_store
 
 PASSPHRASE = "correct horse battery staple"
