@@ -62,9 +62,7 @@ def _pithos(way: Way) -> Remote:
 def _repository(way: Way) -> Remote:
     from syncer.remote.repository.access import Access, open_repository  # noqa: PLC0415 - likewise
 
-    return open_repository(
-        way.url, Access.read(way.secret), settings=way.settings, policy=way.policy
-    )
+    return open_repository(way.url, Access.read(way.secret), settings=way.settings, policy=way.policy)
 
 
 _Opener: TypeAlias = Callable[[Way], Remote]

@@ -153,7 +153,7 @@ def test_where_there_is_no_repository_it_says_what_makes_one(share: Share, tmp_p
         (lambda raw: b"", 15, "config"),
     ],
 )
-def test_a_config_that_is_newer_or_damaged_is_left_alone(share: Share, damage, code: int, said: str) -> None:  # noqa: ANN001
+def test_a_config_that_is_newer_or_damaged_is_left_alone(share: Share, damage, code: int, said: str) -> None:
     first = share.folder("first")
     (first / "file").write_bytes(b"content")
     config = share.home / "repository/config"
