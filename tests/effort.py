@@ -56,6 +56,8 @@ class Counts(msgspec.Struct, frozen=True):
         return {Effort.EVERYDAY: self.everyday, Effort.FULL: self.full, Effort.SOAK: self.soak}[effort]
 
 
+_R: Final = "unit/syncer/remote/repository"
+
 KNOB: Final = {
     # --- rings: docs/design/planner.md, section 6
     "ring R0": Counts("seeds", 8000, 1_000_000, 2_000_000, "simulation/test_planner.py", "planner"),
@@ -137,12 +139,14 @@ KNOB: Final = {
     "versions of a share": Counts("rounds per remote", 4, 20, 300, "contract/test_engine_writes.py"),
     "servers that go away": Counts("messages each", 2, 12, 40, "contract/test_engine_writes.py"),
     "stores with faults": Counts("calls per kind of store", 60, 400, 4000, "contract/test_store_faults.py"),
-    "cuts after edits": Counts("seeds", 1500, 50_000, 1_000_000, "unit/syncer/remote/repository/test_chunks.py"),
+    "cuts after edits": Counts("seeds", 1500, 50_000, 1_000_000, f"{_R}/test_chunks.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
-    "repository collections": Counts("seeds", 5, 60, 5000, "unit/syncer/remote/repository/test_collecting.py"),
+    "repository collections": Counts("seeds", 5, 60, 5000, f"{_R}/test_collecting.py"),
+    "repository calls that fail": Counts("percent of them", 20, 100, 100, f"{_R}/test_failures.py"),
+    "repository on a faulty store": Counts("seeds", 30, 300, 30_000, f"{_R}/test_failures.py"),
     "repository devices": Counts("seeds", 4, 40, 2000, "unit/syncer/engine/test_repository.py"),
-    "repository clients": Counts("seeds", 5, 60, 3000, "unit/syncer/remote/repository/test_client.py"),
-    "repository views": Counts("examples", 60, 1000, 50_000, "unit/syncer/remote/repository/test_merge.py"),
+    "repository clients": Counts("seeds", 5, 60, 3000, f"{_R}/test_client.py"),
+    "repository views": Counts("examples", 60, 1000, 50_000, f"{_R}/test_merge.py"),
     "repository trees": Counts("examples", 60, 1000, 20_000, "unit/syncer/remote/repository"),
 }
 

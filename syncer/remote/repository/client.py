@@ -59,7 +59,7 @@ from syncer.remote.repository.merge import View, view_of
 from syncer.remote.repository.moments import Moment, Views
 from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.repository.orders import Sent, Work, apply, called
-from syncer.remote.repository.packing import Packer, packed
+from syncer.remote.repository.packing import Packer, changed_ranges, hole_ranges, packed
 from syncer.remote.repository.reading import ChunkReads
 from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Found, Tree
 from syncer.remote.source import RemoteSource
@@ -71,7 +71,7 @@ _SMALL_BYTES: Final = 8 << 20
 
 
 DRAFT_S: Final = 12 * 3600.0
-"""What is not committed after so long is given up: `collecting` may have deleted what it builds on."""
+"""What is not committed so long after the look that it builds on is given up: `collecting` may have deleted of it."""
 
 
 def awake_or_asleep_s() -> float:
@@ -127,7 +127,7 @@ class RepositoryClient:
         self._clock_s = clock_s
         self.ages: Ages = Views()
         self.counters: Counters = objects.store.counters
-        self._reads = ChunkReads(objects, self._files)
+        self._reads = ChunkReads(objects, self._files, self._check_version)
         self.read_small = self._reads.read_small
         self.read_blocks = self._reads.read_blocks
         self.source: BlockSource = RemoteSource(self._reads)
@@ -143,8 +143,10 @@ class RepositoryClient:
         self._earlier: deque[View] = deque(maxlen=_VIEWS)
         self._merged: frozenset[CommitId] = frozenset()
         self._merging = trio.Lock()
-        self._sequence = 0
+        self._looked_s = 0.0  # when the look began that the view is of
+        self._own: Head | None = None
         self._work: Work | None = None
+        self._spare: Work | None = None  # its commit failed; its packs were sent
         self._lock = trio.Lock()
 
     async def open(self, *, create: bool = False) -> RemoteInfo:
@@ -281,15 +283,14 @@ class RepositoryClient:
     async def commit(self) -> None:
         """See Remote."""
         async with self._lock:
-            work = self._work
+            # If it fails, what was ordered is given up, as who ordered it does: a look tells what became of it.
+            work, self._work = self._work, None
             if work is None or work.draft.is_empty:
-                self._work = None
                 return
+            self._spare = work
             await work.packer.finish()
             root, nodes = await trio.to_thread.run_sync(self._finished, work)
-            if self._clock_s() - work.began_s > DRAFT_S:
-                self._work = None
-                raise RemoteUnavailableError("what was sent lay uncommitted for too long; the next cycle sends it anew")
+            self._check_age(work)
             trees: list[Pack] = []
             for pack, raw in await trio.to_thread.run_sync(list, packed(self._objects, nodes)):
                 await self._objects.put_pack(pack, raw)
@@ -307,15 +308,34 @@ class RepositoryClient:
                 name=self._writer.name,
             )
             name = await self._objects.put_commit(commit)
-            await self._objects.put_head(Head(device=self._writer.device, sequence=self._sequence + 1, commit=name))
-            self._sequence += 1
-            self._work = None
+            await self._put_head(work, name)
+            self._spare = None
             await self._merge({name: commit})
             async with self._merging:
                 for node, data in nodes:
                     self._objects.keep_node(node, data)
                 if self._view is not None and self._view.heads == (name,):
                     self._nodes.written.clear()  # what is of this view is stored now
+
+    async def _put_head(self, work: Work, commit: CommitId) -> None:
+        """From here on others see it. No head that was not seen is replaced: it has what nobody else has."""
+        there = await self._objects.head(self._writer.device)
+        if there != self._own:
+            raise RemoteUnavailableError(
+                "this device's head is not the one that was seen; the next cycle looks again. "
+                "If that goes on, the folder and its state are in use on another machine, too: link it there anew"
+            )
+        self._check_age(work)  # no request is between this and the head: a machine may sleep in any of them
+        sequence = 1 if self._own is None else self._own.sequence + 1
+        head = Head(device=self._writer.device, sequence=sequence, commit=commit)
+        now_s = self._clock_s()
+        await self._objects.put_head(head)
+        self._own, self._looked_s = head, now_s
+
+    def _check_age(self, work: Work) -> None:
+        if self._clock_s() - work.began_s > DRAFT_S:
+            self._spare = None
+            raise RemoteUnavailableError("what was sent lay uncommitted for too long; the next cycle sends it anew")
 
     async def close(self) -> None:
         """See Remote."""
@@ -328,10 +348,17 @@ class RepositoryClient:
 
     async def _look(self) -> View:
         await self.open()
+        began_s = self._clock_s()
         heads = await self._objects.heads()
+        if self._own is not None and self._writer.device not in heads:
+            there = await self._objects.head(self._writer.device)  # listings may be of some time ago
+            heads |= {} if there is None else {there.device: there}
         own = heads.get(self._writer.device)
-        self._sequence = max(self._sequence, own.sequence if own is not None else 0)
-        return await self._merge(await self._objects.commits([head.commit for head in heads.values()]))
+        if own is not None and (self._own is None or own.sequence >= self._own.sequence):
+            self._own = own
+        view = await self._merge(await self._objects.commits([head.commit for head in heads.values()], must=True))
+        self._looked_s = began_s
+        return view
 
     async def _merge(self, commits: Mapping[CommitId, Commit]) -> View:
         async with self._merging:
@@ -344,19 +371,26 @@ class RepositoryClient:
 
     async def _begun(self) -> Work:
         if self._work is None:
-            began_s = self._clock_s()
-            seen = self._view if self._view is not None else await self._look()
+            spare, self._spare = self._spare, None
+            if spare is not None and self._clock_s() - spare.began_s > DRAFT_S / 2:
+                spare = None  # there would be little time left
+            seen = self._view
+            if seen is None or self._clock_s() - self._looked_s > DRAFT_S / 2:
+                seen = await self._look()
+            began_s = self._looked_s if spare is None else min(spare.began_s, self._looked_s)
             await self._objects.look(to_write=True)
             # Merged again: what it was made of at the last look may lie in packs that are condemned since.
             heads = await self._objects.commits(seen.heads)
             async with self._merging:
                 view = await trio.to_thread.run_sync(view_of, self._nodes, self._shape, heads.items(), _root_of)
-            self._work = Work(
+            work = Work(
                 began_s=began_s,
                 view=view,
                 draft=Draft(self._nodes, view, self._writer.device),
-                packer=Packer(self._objects, self._chunker),
+                packer=Packer(self._objects, self._chunker) if spare is None else spare.packer,
             )
+            self._check_age(work)
+            self._work = work
         return self._work
 
     def _listed(self, view: View) -> list[RemoteStat]:
@@ -399,6 +433,12 @@ class RepositoryClient:
         view = self._view if self._view is not None else await self._look()
         return await trio.to_thread.run_sync(self._found_files, view, versions)
 
+    async def _check_version(self, path: RelPath, tag: RemoteTag) -> None:
+        view = await self._look()
+        found = await trio.to_thread.run_sync(_file_in, [Tree(self._nodes, view.root)], path, tag)
+        if isinstance(found, SyncerError):
+            raise found
+
     def _found_files(
         self, view: View, versions: Sequence[tuple[RelPath, RemoteTag]]
     ) -> list[Bytes | ConflictOnRemoteError]:
@@ -423,7 +463,7 @@ class RepositoryClient:
         assert order.content is not None
         blocks = await reader.block_list(order)
         older = await trio.to_thread.run_sync(self._older, work, order)
-        ranges = () if older is None else _changed(older[1], blocks)
+        ranges = () if older is None else changed_ranges(older[1], blocks)
         step, size = self._config.grid, order.content.size_bytes
 
         async def ask(first: int, last: int) -> bytes:
@@ -433,7 +473,7 @@ class RepositoryClient:
             data = b"".join(got.get(index, b"").ljust(min(step, size - index * step), b"\0") for index in indexes)
             return data[first - indexes[0] * step : last - indexes[0] * step]
 
-        zeros = _holes(blocks)
+        zeros = hole_ranges(blocks)
         before = None if older is None else (older[0], self._nodes, ranges)
 
         def read(first: int, last: int) -> bytes:
@@ -544,28 +584,3 @@ def _portions(stores: Sequence[tuple[int, Store]]) -> Iterable[list[tuple[int, S
         room -= order.size_bytes
     if part:
         yield part
-
-
-def _changed(old: BlockList, new: BlockList) -> list[tuple[int, int]]:
-    """Ranges of bytes in which two versions may differ."""
-    pairs = zip(old, new, strict=False)
-    return _ranges((at for at, (one, other) in enumerate(pairs) if one != other), new.block_size)
-
-
-def _holes(blocks: BlockList) -> list[tuple[int, int]]:
-    return _ranges((at for at, block in enumerate(blocks) if block == ZERO_BLOCK), blocks.block_size)
-
-
-def _ranges(indexes: Iterable[int], step: int) -> list[tuple[int, int]]:
-    """Blocks as ranges of bytes, ascending."""
-    ranges: list[tuple[int, int]] = []
-    first = behind = -1
-    for index in indexes:
-        if index != behind:
-            if first >= 0:
-                ranges.append((first * step, behind * step))
-            first = index
-        behind = index + 1
-    if first >= 0:
-        ranges.append((first * step, behind * step))
-    return ranges

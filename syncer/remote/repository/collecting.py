@@ -3,11 +3,11 @@
 Needed is what the heads name, and the commits that are kept: those younger than `keep` by the store's clock. All else
 is deleted in two runs that lie a grace apart. The first one only *condemns*: an object says what. From then on nobody
 builds on it (`Objects.look` reads the lists, and what is condemned is sent anew); who began before has committed, or
-given up, long before the grace is over (`client.DRAFT_S`). The second run looks again: what somebody has named
-meanwhile stays.
+given up, long before the grace is over (`client.DRAFT_S`). The second run looks again: what any commit has named that
+was made meanwhile stays, also if nobody needs it by now: somebody may be building on that commit.
 
-Order of the second run: indexes without the packs that go, the packs, old indexes and commits, the list. A death
-between any two leaves what the next run does.
+Order of the second run: indexes without the packs that go, the packs, old indexes and commits. A death between any two
+leaves what the next run does. The list goes a grace later: a listing of some time ago may still tell of old indexes.
 
 Source: docs/design/repository.md, section 15.
 """
@@ -92,11 +92,19 @@ class Collector:
         needed = await trio.to_thread.run_sync(self._needed, commits.values())
         if missing := needed - packs.keys():
             await self._still_missing(missing)
-        due = [(name, each) for name, (blob, each) in lists.items() if blob.modified_ns + self._grace_ns < now_ns]
         collected = Collected()
         live = self._objects.live_indexes()
-        for name, each in due:
-            await self._delete(name, each, needed, live, commits, collected, packs)
+        due = {name: each for name, each in lists.items() if each[0].modified_ns + self._grace_ns < now_ns}
+        if due:
+            began_ns = min(min(blob.modified_ns, each.time_ns) for blob, each in due.values())
+            later = {CommitId(digest) for digest, blob in commit_blobs.items() if blob.modified_ns >= began_ns}
+            more = await self._objects.commits(sorted(later - commits.keys()))
+            kept, there = commits.keys() | more.keys(), index_blobs.keys() | commit_blobs.keys()
+            named = needed | await trio.to_thread.run_sync(self._needed, more.values())
+            for name, (blob, each) in sorted(due.items(), key=lambda item: item[1][0].modified_ns):
+                await self._delete(each, named, live, kept, collected, packs, there)
+                if blob.modified_ns + 2 * self._grace_ns < now_ns:
+                    await self._store.delete(name)
         told = {digest for _, each in lists.values() for digest in (*each.packs, *each.indexes, *each.commits)}
 
         def old(blobs: Mapping[bytes, Blob], keep: Collection[bytes]) -> tuple[bytes, ...]:
@@ -180,13 +188,13 @@ class Collector:
 
     async def _delete(
         self,
-        name: str,
         each: Condemned,
         needed: set[bytes],
         live: set[bytes],
         commits: Collection[bytes],
         collected: Collected,
         packs: Mapping[bytes, Blob],
+        there: Collection[bytes],
     ) -> None:
         gone = [digest for digest in each.packs if digest not in needed and digest in packs]
         if gone:
@@ -197,11 +205,10 @@ class Collector:
             collected.deleted_packs += 1
             collected.deleted_bytes += packs[digest].size_bytes
         for digest in each.indexes:
-            if digest not in live:
+            if digest not in live and digest in there:
                 await self._store.delete(object_name(Kind.INDEX, digest))
                 collected.deleted_indexes += 1
         for digest in each.commits:
-            if digest not in commits:
+            if digest not in commits and digest in there:
                 await self._store.delete(object_name(Kind.COMMIT, digest))
                 collected.deleted_commits += 1
-        await self._store.delete(name)

@@ -43,6 +43,7 @@ class Draft:
         self._tree = Tree(nodes, view.root)
         self._number = age(self.vector)
         self._changed: dict[bytes, Found | None] = {}  # by key
+        self._inside: dict[bytes, set[bytes]] = {}  # keys of what was put into a directory, by the directory
 
     @property
     def is_empty(self) -> bool:
@@ -107,7 +108,8 @@ class Draft:
         for found in self._tree.below(directory):
             if found.key not in self._changed:
                 yield found
-        yield from [found for found in self._changed.values() if found is not None and found.parent == directory]
+        put = [self._changed[key] for key in sorted(self._inside.get(directory, ()))]
+        yield from [found for found in put if found is not None]
 
     def has_below(self, directory: bytes) -> bool:
         """Whether something is in a directory."""
@@ -202,7 +204,9 @@ class Draft:
         return self._tree.edited(shape, edits).root
 
     def _put(self, found: Found) -> Found:
-        self._changed[found.key] = found
+        key = found.key
+        self._changed[key] = found
+        self._inside.setdefault(found.parent, set()).add(key)
         return found
 
     def _settled(self, found: Found) -> Found:

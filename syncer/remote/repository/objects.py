@@ -14,9 +14,10 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
+import msgspec
 import trio
 
-from syncer.errors import DamagedObjectError, NotFoundError
+from syncer.errors import CorruptionError, DamagedObjectError, NotFoundError
 from syncer.remote.parallel import for_each
 from syncer.remote.repository.format import condemned, indexes
 from syncer.remote.repository.format.codec import Codec
@@ -31,6 +32,7 @@ from syncer.remote.repository.format.history import (
     device_of,
     encode_commit,
     encode_head,
+    head_name,
 )
 from syncer.remote.repository.format.indexes import Found, Index
 from syncer.remote.repository.format.keys import SALT_BYTES, ChunkId, Content, Keys
@@ -40,7 +42,9 @@ from syncer.remote.repository.format.sealed import Kind, digest_of, object_name
 from syncer.remote.stores.port import Blob, BlobStore
 
 _AT_ONCE: Final = 8  # requests
-_SMALL_BYTES: Final = 64 << 10  # of a head or a commit
+_TICK_S: Final = 2.5  # of clocks that tell seconds, rounded up or down
+_HEAD_BYTES: Final = 4 << 10
+_COMMIT_BYTES: Final = 512 << 10  # with as many devices as there may be
 _NODE_BYTES: Final = 64 << 20  # of nodes that stay in memory
 
 
@@ -56,6 +60,22 @@ class Codecs(threading.local):
         self.codec = Codec()
 
 
+class _Known(msgspec.Struct, frozen=True):
+    """A head, as it was when the store told this of it.
+
+    Attributes:
+        blob: What was told.
+        head: What was read then.
+        since_s: When this was told first, by trio's clock.
+        is_settled: It was read so late that no later write can be told alike.
+    """
+
+    blob: Blob
+    head: Head
+    since_s: float
+    is_settled: bool
+
+
 class Objects:
     """One repository. Safe for many tasks."""
 
@@ -64,7 +84,7 @@ class Objects:
         self.store = store
         self.keys = keys
         self._codecs = Codecs()
-        self._heads: dict[str, tuple[Blob, Head]] = {}
+        self._heads: dict[str, _Known] = {}
         self._commits: dict[CommitId, Commit] = {}
         self._indexes: dict[bytes, Index] = {}
         self._sizes: dict[bytes, int] = {}
@@ -83,31 +103,53 @@ class Objects:
     # --- heads and commits
 
     async def heads(self) -> dict[DeviceId, Head]:
-        """The heads of all devices. One listing, and a request for each that is another than it was.
+        """The heads of all devices. One listing, and a request for each that is, or may be, another than it was.
 
         Raises:
-            DamagedObjectError: One is not what it was.
+            DamagedObjectError: One is not what it was, or is missing.
         """
-        found: dict[str, tuple[Blob, Head]] = {}
+        found: dict[str, _Known] = {}
         asks: list[tuple[Blob, DeviceId]] = []
         for blob in await self.store.listing(Kind.HEAD.folder):
             known = self._heads.get(blob.name)
-            if known is not None and known[0] == blob:
+            if known is not None and known.blob == blob and known.is_settled:
                 found[blob.name] = known
             elif (device := device_of(blob.name)) is not None:
                 asks.append((blob, device))
 
         async def ask(job: tuple[Blob, DeviceId]) -> None:
             blob, device = job
-            raw = await self.store.get(blob.name, most_bytes=_SMALL_BYTES)
-            found[blob.name] = (blob, decode_head(self.keys, device, raw, self.codec))
+            now_s, known = trio.current_time(), self._heads.get(blob.name)
+            since_s = known.since_s if known is not None and known.blob == blob else now_s
+            head = await self.head(device)
+            if head is None:
+                raise DamagedObjectError(blob.name, "is missing: it is listed")
+            # All heads have one length. By a clock of whole seconds two writes of one device may look alike.
+            is_settled = blob.modified_ns % 10**9 != 0 or now_s - since_s > _TICK_S
+            found[blob.name] = _Known(blob, head, since_s, is_settled)
 
         await for_each(iter(asks), ask, _AT_ONCE)
         self._heads = found
-        return {head.device: head for _, head in found.values()}
+        return {known.head.device: known.head for known in found.values()}
 
-    async def commits(self, wanted: Collection[CommitId]) -> dict[CommitId, Commit]:
+    async def head(self, device: DeviceId) -> Head | None:
+        """A device's head as it is now; None if it has none.
+
+        Raises:
+            DamagedObjectError: It is not what it was.
+        """
+        try:
+            raw = await self.store.get(head_name(device), most_bytes=_HEAD_BYTES)
+        except NotFoundError:
+            return None
+        return decode_head(self.keys, device, raw, self.codec)
+
+    async def commits(self, wanted: Collection[CommitId], *, must: bool = False) -> dict[CommitId, Commit]:
         """Some commits.
+
+        Args:
+            wanted: Which.
+            must: They were named by heads just now: one that is gone is damage.
 
         Raises:
             NotFoundError: One is gone.
@@ -116,7 +158,12 @@ class Objects:
         asks = [commit for commit in dict.fromkeys(wanted) if commit not in self._commits]
 
         async def ask(commit: CommitId) -> None:
-            raw = await self.store.get(commit_name(commit))
+            try:
+                raw = await self.store.get(commit_name(commit), most_bytes=_COMMIT_BYTES)
+            except NotFoundError:
+                if must:
+                    raise DamagedObjectError(commit_name(commit), "is missing: a head names it") from None
+                raise
             self._commits[commit] = decode_commit(self.keys, commit, raw, self.codec)
 
         await for_each(iter(asks), ask, _AT_ONCE)
@@ -132,6 +179,7 @@ class Objects:
     async def put_head(self, head: Head) -> None:
         """Replace a device's head, which only that device does."""
         name, raw = encode_head(self.keys, fresh_salt(), head, self.codec)
+        self._heads.pop(name, None)  # a listing of some time ago tells of the one before
         await self.store.put(name, raw)
 
     # --- indexes
@@ -177,9 +225,7 @@ class Objects:
     def all_places(self, content: Content, chunk: ChunkId) -> Iterator[Found]:
         """Where a chunk is, by each index."""
         for index in self._live:
-            found = (index.trees if content is Content.TREES else index.files).find(chunk)
-            if found is not None:
-                yield found
+            yield from (index.trees if content is Content.TREES else index.files).find_all(chunk)
 
     def live_indexes(self) -> set[bytes]:
         """Digests of the indexes that no other one replaces."""
@@ -214,11 +260,21 @@ class Objects:
     async def put_index(self, trees: Sequence[Pack], files: Sequence[Pack]) -> None:
         """Write an index of new packs; small ones that are there already are written again with it."""
         async with self._looking:
-            there = {digest: size for digest, size in self._sizes.items() if digest in self.live_indexes()}
+            live = self.live_indexes()
+            # What names condemned packs is not written again: its rows would outlive these, and somebody build on them.
+            there = {
+                digest: size
+                for digest, size in self._sizes.items()
+                if digest in live and not self._names_condemned(self._indexes[digest])
+            }
             rows = sum(len(pack.entries) for pack in (*trees, *files))
             merged = indexes.to_merge(48 * rows, there)
             parts = [self._indexes[digest] for digest in merged]
             await self._replace(await trio.to_thread.run_sync(_merged, trees, files, parts, merged))
+
+    def _names_condemned(self, index: Index) -> bool:
+        packs = (pack.digest for part in (index.trees, index.files) for pack in part.packs)
+        return bool(self._condemned) and not self._condemned.isdisjoint(packs)
 
     async def _replace(self, index: Index) -> None:
         digest, raw = await trio.to_thread.run_sync(self._encoded, index)
@@ -271,8 +327,7 @@ class Objects:
             gap_bytes: See `packs.plan`; None: its own.
 
         Raises:
-            NotFoundError: A pack is gone.
-            DamagedObjectError: A chunk is not what it was.
+            DamagedObjectError: A pack is gone, or a chunk is not what it was.
         """
         by_pack: dict[PackRef, list[Found]] = {}
         for found in wanted:
@@ -290,7 +345,11 @@ class Objects:
 
         async def ask(job: tuple[PackRef, Fetch]) -> None:
             pack, fetch = job
-            raw = await self.store.get(pack.name, (fetch.start, fetch.end - fetch.start), most_bytes=MAX_PACK_BYTES)
+            span = (fetch.start, fetch.end - fetch.start)
+            try:
+                raw = await self.store.get(pack.name, span, most_bytes=MAX_PACK_BYTES)
+            except NotFoundError:
+                raise DamagedObjectError(pack.name, "is missing, or was deleted just now") from None
             reader = self._reader(content, pack)
             read.update(await trio.to_thread.run_sync(self._opened, reader, fetch, raw))
 
@@ -334,11 +393,29 @@ class Objects:
             lost = [node for node, place in zip(missing, places, strict=True) if place is None]
             if lost:
                 raise DamagedObjectError(f"tree node {lost[0].hex()[:16]}", "is missing: no index names it")
-            read = await self.read(Content.TREES, [place for place in places if place is not None])
+            try:
+                read = await self.read(Content.TREES, [place for place in places if place is not None])
+            except CorruptionError:
+                read = await self._read_anywhere(missing)
             found.update(read)
             for node, data in read.items():
                 self.keep_node(node, data)
         return [found[node] for node in ids]
+
+    async def _read_anywhere(self, nodes: Iterable[ChunkId]) -> dict[ChunkId, bytes]:
+        """Nodes one by one, each from whichever pack has it whole."""
+        read: dict[ChunkId, bytes] = {}
+        for node in nodes:
+            wrong: CorruptionError | None = None
+            for place in self.all_places(Content.TREES, node):
+                try:
+                    read.update(await self.read(Content.TREES, [place]))
+                    break
+                except CorruptionError as error:
+                    wrong = wrong or error
+            if node not in read and wrong is not None:
+                raise wrong
+        return read
 
     def keep_node(self, node: ChunkId, data: bytes) -> None:
         """Have a node at hand."""

@@ -15,6 +15,8 @@ from typing import Final
 import msgspec
 import trio
 
+from blockfs.blocks.blocklist import BlockList
+from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.remote.repository.format.chunks import Chunk, Chunker, Old, Read, cut_window, windows_to_cut
 from syncer.remote.repository.format.codec import Codec
 from syncer.remote.repository.format.entries import Bytes, Listed
@@ -76,6 +78,7 @@ class Packer:
         self.objects: Final = objects
         self.chunker: Final = chunker
         self._lock = threading.Lock()
+        self._sending = trio.Lock()
         self._codec = Codec()  # under the lock: a builder goes from thread to thread
         self._builder: PackBuilder | None = None
         self._new: dict[ChunkId, Found | None] = {}
@@ -103,6 +106,7 @@ class Packer:
             older: The version that it replaces, where its lists are, and which ranges may differ from it, ascending.
             zeros: Ranges that are known to be zeros, ascending.
         """
+        await self.flush()  # what could not be sent so far goes first: memory stays bounded
         file, nodes, changed = older if older is not None else (None, None, ())
         cuts = Cuts(file, size)
         for window in windows_to_cut(self.chunker, size, file.size_bytes if file is not None else 0, changed):
@@ -112,11 +116,13 @@ class Packer:
         return cuts
 
     async def flush(self) -> None:
-        """Send packs that are full."""
-        while self._full:
-            pack, raw = self._full.pop()
-            await self.objects.put_pack(pack, raw)
-            self._packs.append(pack)
+        """Send packs that are full. One that can't be sent stays here: contents of before have chunks in it."""
+        async with self._sending:
+            while self._full:
+                pack, raw = self._full[0]
+                await self.objects.put_pack(pack, raw)
+                self._packs.append(pack)
+                del self._full[0]
 
     async def finish(self) -> None:
         """Send the rest: afterwards each chunk has a place."""
@@ -197,7 +203,33 @@ def packed(objects: Objects, nodes: Iterable[tuple[ChunkId, bytes]]) -> Iterator
         yield builder.finish()
 
 
+def changed_ranges(old: BlockList, new: BlockList) -> list[tuple[int, int]]:
+    """Ranges of bytes in which two versions may differ."""
+    pairs = zip(old, new, strict=False)
+    return _ranges((at for at, (one, other) in enumerate(pairs) if one != other), new.block_size)
+
+
+def hole_ranges(blocks: BlockList) -> list[tuple[int, int]]:
+    """Ranges of bytes that are zeros, as far as whole blocks tell."""
+    return _ranges((at for at, block in enumerate(blocks) if block == ZERO_BLOCK), blocks.block_size)
+
+
 def _within(ranges: Sequence[tuple[int, int]], start: int, end: int) -> Sequence[tuple[int, int]]:
     """Those of some ranges, ascending and apart, that reach into another one."""
     first = bisect_right(ranges, start, key=lambda each: each[1])
     return ranges[first : bisect_left(ranges, end, key=lambda each: each[0])]
+
+
+def _ranges(indexes: Iterable[int], step: int) -> list[tuple[int, int]]:
+    """Blocks as ranges of bytes, ascending."""
+    ranges: list[tuple[int, int]] = []
+    first = behind = -1
+    for index in indexes:
+        if index != behind:
+            if first >= 0:
+                ranges.append((first * step, behind * step))
+            first = index
+        behind = index + 1
+    if first >= 0:
+        ranges.append((first * step, behind * step))
+    return ranges

@@ -14,7 +14,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import canonical
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.core.model import RelPath, RemoteTag
-from syncer.errors import ConflictOnRemoteError, SyncerError
+from syncer.errors import ConflictOnRemoteError, CorruptionError, SyncerError
 from syncer.remote.repository.format.entries import Bytes
 from syncer.remote.repository.format.indexes import Found
 from syncer.remote.repository.format.keys import ChunkId, Content
@@ -25,20 +25,27 @@ from syncer.remote.source import Deliver
 Files = Callable[[Sequence[tuple[RelPath, RemoteTag]]], Awaitable[list[Bytes | ConflictOnRemoteError]]]
 """Finds what versions of files hold; an error for what is no longer there."""
 
+Check = Callable[[RelPath, RemoteTag], Awaitable[None]]
+"""Looks again whether a version is still there; ConflictOnRemoteError: it is not."""
+
 
 class ChunkReads:
     """`Reads` of a repository."""
 
-    def __init__(self, objects: Objects, files: Files) -> None:
-        """Read what `files` finds."""
+    def __init__(self, objects: Objects, files: Files, check: Check) -> None:
+        """Read what `files` finds. Of what can't be read, `check` says whether it is still there."""
+        self._check = check
         self._objects = objects
         self._files = files
 
     async def read_small(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[bytes | None]:
         """See Reads. Chunks that lie together in packs come together."""
         files = await self._files(versions)
-        located = await trio.to_thread.run_sync(self._located, files)
-        chunks = await self._objects.read(Content.FILES, _founds(chunk for each in located for chunk in each))
+        try:
+            located = await trio.to_thread.run_sync(self._located, files)
+            chunks = await self._objects.read(Content.FILES, _founds(chunk for each in located for chunk in each))
+        except CorruptionError:
+            return [None for _ in versions]  # each alone, so that it concerns no other one
         self._objects.store.counters.blocks_received += len(files)
         return [
             None if isinstance(file, SyncerError) else _assembled(0, file.size_bytes, inside, chunks)
@@ -67,8 +74,12 @@ class ChunkReads:
         ]
         step = blocks.block_size
         spans = [(run[0] * step, min((run[-1] + 1) * step, file.size_bytes)) for run in runs]
-        located = await trio.to_thread.run_sync(self._in_ranges, file, spans)
-        chunks = await self._objects.read(Content.FILES, _founds(chunk for each in located for chunk in each))
+        try:
+            located = await trio.to_thread.run_sync(self._in_ranges, file, spans)
+            chunks = await self._objects.read(Content.FILES, _founds(chunk for each in located for chunk in each))
+        except CorruptionError:
+            await self._check(path, tag)  # what nobody has any more may have been collected since we looked
+            raise
         for run, (start, end), inside in zip(runs, spans, located, strict=True):
             data = memoryview(_assembled(start, end, inside, chunks))
             for index in run:

@@ -121,6 +121,14 @@ class Section:
         at = bisect_left(range(self._chunks), bytes(chunk), self._starts[part], self._starts[part + 1], key=self._id)
         return self._found(at) if at < self._chunks and self._id(at) == chunk else None
 
+    def find_all(self, chunk: ChunkId) -> Iterator[Found]:
+        """All places of a chunk."""
+        part = self._part(chunk)
+        at = bisect_left(range(self._chunks), bytes(chunk), self._starts[part], self._starts[part + 1], key=self._id)
+        while at < self._chunks and self._id(at) == chunk:
+            yield self._found(at)
+            at += 1
+
     def places(self) -> Iterator[Found]:
         """All places of all chunks, ascending by id."""
         return map(self._found, range(self._chunks))
