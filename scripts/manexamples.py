@@ -85,6 +85,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "resume": (("Let it go on:", "blocksync resume ~/images"),),
     "peers": (
         ("Who is there, and what comes from whom:", "blocksync peers"),
+        ("For Prometheus:", "blocksync peers --metrics"),
         ("A new key, when somebody left the share:", "blocksync peers rotate ~/images"),
         ("Neither ask nor answer on the network, whatever the root:", "blocksync peers off"),
         ("The same for one root:", "blocksync peers off ~/images"),

@@ -102,7 +102,9 @@ async def _main(root: str) -> None:
             while not exchange.figures().links:
                 await trio.sleep(0.005)
             exchange.share("asker", key_keeper(linked).keys_now(), None)
-            asking = Asking(exchange.circle("asker"))
+            circle = exchange.circle("asker")
+            assert circle is not None
+            asking = Asking(circle)
             print(json.dumps("ready"), flush=True)
             async for line in trio.wrap_file(sys.stdin):
                 order = json.loads(line)

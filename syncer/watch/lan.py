@@ -134,7 +134,8 @@ class Lan:
         """A root's share, and its block size in bytes; None: it takes no part."""
         if self._exchange is None or uuid not in self._members or not self._members[uuid].keys:
             return None
-        return self._exchange.circle(uuid), self._members[uuid].block_size
+        circle = self._exchange.circle(uuid)
+        return None if circle is None else (circle, self._members[uuid].block_size)
 
     def given(self, uuid: str) -> tuple[int, int]:
         """Blocks, and their bytes, that peers got from a root since this was asked last."""

@@ -94,7 +94,7 @@ class Station:
     def knock(self, address: bytes) -> trio.abc.Stream | None:
         """Connect to this machine; None: it is closed at once."""
         ours, theirs = trio.testing.memory_stream_pair()
-        if not self.exchange.admit(theirs, address):
+        if not self.exchange.arrivals.admit(theirs, address):
             return None
         self.wire.streams.append(theirs)
         return ours

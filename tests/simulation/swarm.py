@@ -314,7 +314,7 @@ class Machine:
             return False
         keys = ours.keys
         welcome = self.session.welcome(keys.epoch % 65_536, keys.hint(ours.sender), ours.sender, *self.clock())
-        return welcome is not None and welcome[0] == share and welcome[1].psk == keys.psk
+        return welcome is not None and welcome[0].share == share and welcome[1].psk == keys.psk
 
     def serve(self, share: str, block: BlockId) -> bytes | None:
         """What it sends for a block; None: NOTFOUND."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 
 import click
@@ -27,17 +28,25 @@ _JSON_HELP = "Print one JSON object per root, and a summary."
 @click.group("peers", cls=Verbs, invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @click.option("--follow", is_flag=True, help="Show it live, until Ctrl-C.")
+@click.option("--metrics", "as_metrics", is_flag=True, help="Print all figures in the text format of Prometheus.")
 @click.pass_context
-def command(context: click.Context, as_json: bool, follow: bool) -> None:
+def command(context: click.Context, as_json: bool, follow: bool, as_metrics: bool) -> None:
     """Show which devices on the network `blocksync watch` gets blocks from, or decide whether it does."""
-    if context.invoked_subcommand is None:
-        socket = Registry(os.environ).socket
-        if follow:
-            follow_peers(socket, as_json=as_json)
-        else:
-            show(socket, as_json=as_json)
-    elif as_json or follow:
-        raise UsageError(f"give --json and --follow after {context.invoked_subcommand}, if it has them")
+    if context.invoked_subcommand is not None:
+        if as_json or follow or as_metrics:
+            raise UsageError(f"give --json, --follow and --metrics after {context.invoked_subcommand}, if it has them")
+        return
+    if as_metrics and (as_json or follow):
+        raise UsageError("either --metrics, or --json and --follow")
+    socket = Registry(os.environ).socket
+    if as_metrics:
+        # Loaded where it is asked for: the library is dear, and no other verb wants it.
+        metrics = importlib.import_module("syncer.cli.output.metrics")
+        click.echo(metrics.exposition(control.peers(socket)), nl=False)
+    elif follow:
+        follow_peers(socket, as_json=as_json)
+    else:
+        show(socket, as_json=as_json)
 
 
 @command.command("off")

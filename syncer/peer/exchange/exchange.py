@@ -16,9 +16,9 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import islice
+from itertools import count
 from typing import Final, Protocol
 
 import msgspec
@@ -26,13 +26,13 @@ import trio
 
 from blockfs.runtime.logs import Log
 from syncer.peer.exchange import tcp
-from syncer.peer.exchange.channel import HANDSHAKE_S, Channel, greeting
+from syncer.peer.exchange.arrivals import Arrivals
 from syncer.peer.exchange.circle import Lan, ShareCircle
 from syncer.peer.exchange.fetching import Allowance
 from syncer.peer.exchange.figures import Figures, figures_of, is_called
 from syncer.peer.exchange.joint import Joint
-from syncer.peer.exchange.limits import Door, Throttle, Uploads
-from syncer.peer.exchange.serving import Serving
+from syncer.peer.exchange.limits import Throttle, Uploads
+from syncer.peer.exchange.lookups import Held, LookUps
 from syncer.peer.exchange.source import PeerSource
 from syncer.peer.links.address import Address
 from syncer.peer.links.host import is_on_battery
@@ -40,23 +40,18 @@ from syncer.peer.links.link import Came, Gone, Received
 from syncer.peer.links.links import Event, Happened
 from syncer.peer.session.actions import Action, Answered, AskConnected, Heard, Left, LinkId, LookUp, Send
 from syncer.peer.session.actions import Link as SessionLink
-from syncer.peer.session.budget import inbound_connections
 from syncer.peer.session.keyring import RootKey
 from syncer.peer.session.session import Session
 from syncer.peer.settings import Peers, Use
 from syncer.peer.wire.drops import Drop
-from syncer.peer.wire.handshake import answer, parse_preamble
 from syncer.peer.wire.keys import EPOCH_S
 from syncer.ports.blocks import ShareIndex
 
 log = Log()
 
-CONNECTION_S: Final = 600.0  # then it is begun anew, under the key and the epoch of that time
 POWER_S: Final = 0.5  # so often, at most, we look whether the machine runs on its battery, if that matters at all
 LINK_S: Final = 0.1  # the first link is there within it, after the start: the kernel is asked, and NetworkManager
-QUESTIONS: Final = 64  # are looked up at once: 10,000 ids, 10 ms
 KEPT_BYTES: Final = 8 << 20  # twice the longest block
-PAUSE_S: Final = 0.1  # if the system has no more file descriptors for who comes in
 
 
 class Wires(Protocol):
@@ -101,6 +96,7 @@ class Exchange:
     Attributes:
         session: For figures.
         uploads: For figures.
+        arrivals: Who has a connection to us.
         port: TCP; 0 as long as no connections are taken.
     """
 
@@ -126,21 +122,20 @@ class Exchange:
         """
         self.session = Session(entropy)
         self.uploads = Uploads(settings.uploads, Throttle(settings.upload_bytes_per_s))
+        self.arrivals = Arrivals(self, entropy=entropy, unix=unix)
         self.port = 0
         self._settings = settings
         self._wires = wires
-        self._entropy = entropy
         self._unix = unix
         self._transport = transport
         self._on_battery = on_battery
         self._power = (-math.inf, Use.ON)
         self._pace = Throttle(settings.download_bytes_per_s)
-        self._door = Door()
         self._came: dict[str, Came] = {}
         self._roots: dict[str, _Root] = {}
         self._circles: dict[str, ShareCircle] = {}
         self._indexes: dict[str, Joint] = {}
-        self._questions: dict[str, list[LookUp]] = {}  # of shares of which something is just looked up
+        self._look_ups = LookUps(self._held, self._looked_up, self.spawn)
         self._clocks_agree = True
         self._alarm = trio.CancelScope()
         self._linked = trio.Event()
@@ -154,7 +149,7 @@ class Exchange:
             self._nursery = nursery
             self._lan = Lan(
                 session=self.session,
-                spawn=self._spawn,
+                spawn=self.spawn,
                 do=self._do,
                 unix=self._unix,
                 dial=self._transport.dial,
@@ -179,17 +174,35 @@ class Exchange:
     def share(self, uuid: str, keys: Sequence[RootKey], index: ShareIndex | None) -> None:
         """Take part in a root's share, or learn that its keys or its index are others now. Only while `run` runs.
 
+        Nothing happens when it has just ended: whoever begins another one tells that of all roots.
+
         Args:
-            uuid: Of the root. Roots with a key in common are one share.
+            uuid: Of the root. Roots with a key in common are one share, and others never are.
             keys: The present key first, then those that still count.
             index: What is served of it; None: nothing is, it is paused. It is still asked for.
         """
-        before = self._roots.get(uuid)
-        raw = {key.raw for key in keys}
-        same = [root.circle for root in self._roots.values() if raw & {key.raw for key in root.keys}]
-        name = before.circle if before is not None else same[0] if same else uuid
+        if self._lan is None:
+            return
+        name = self._circle_of(uuid, keys)
+        if uuid in self._roots and self._roots[uuid].circle != name:
+            self.unshare(uuid)  # another passphrase, on this root alone: who has the other one is none of its peers
         self._roots[uuid] = _Root(circle=name, keys=tuple(keys), index=index)
+        if name not in self._circles:
+            self._circles[name] = ShareCircle(name, self._lan)
+            self._indexes[name] = Joint(name, self._unix)
         self._follow(name, keys)
+
+    def _circle_of(self, uuid: str, keys: Sequence[RootKey]) -> str:
+        """The share that these keys are of: the oldest one if some were taken for several until now."""
+        raw = {key.raw for key in keys}
+        others = [root for other, root in self._roots.items() if other != uuid]
+        same = {root.circle for root in others if raw & {key.raw for key in root.keys}}
+        if same:
+            return next(name for name in self._circles if name in same)
+        before, taken = self._roots.get(uuid), {root.circle for root in others}
+        if before is not None and before.circle not in taken:
+            return before.circle
+        return next(name for name in _names(uuid) if name not in taken)
 
     def unshare(self, uuid: str) -> None:
         """Take part no longer. Connections of a share that no root has end."""
@@ -205,12 +218,23 @@ class Exchange:
         self._do(self.session.unfollow(root.circle, trio.current_time(), self._unix()))
 
     def source(self, uuid: str) -> PeerSource:
-        """A source of blocks for this root."""
-        return PeerSource(self.circle(uuid))
+        """A source of blocks for this root, which takes part."""
+        circle = self.circle(uuid)
+        assert circle is not None, "the exchange does not run, or was not told of the root"
+        return PeerSource(circle)
 
-    def circle(self, uuid: str) -> ShareCircle:
-        """The share of this root."""
-        return self._circles[self._roots[uuid].circle]
+    def circle(self, uuid: str) -> ShareCircle | None:
+        """The share of this root; None: it takes no part."""
+        root = self._roots.get(uuid)
+        return None if root is None else self._circles[root.circle]
+
+    def index_of(self, share: str) -> Joint | None:
+        """See Host."""
+        return self._indexes.get(share)
+
+    def links(self) -> Iterable[Came]:
+        """See Host."""
+        return self._came.values()
 
     def unban(self, who: str = "") -> int:
         """Lift bans. Returns how many held until now.
@@ -231,13 +255,9 @@ class Exchange:
 
     def _follow(self, name: str, keys: Sequence[RootKey]) -> None:
         """Let the session and the index know what all roots of a share say."""
-        assert self._lan is not None, "the exchange does not run"
         roots = [root for root in self._roots.values() if root.circle == name]
         known = {key.raw: key for root in roots for key in root.keys} | {key.raw: key for key in keys}
         ordered = list({key.raw: key for key in [*keys, *known.values()]}.values())
-        if name not in self._circles:
-            self._circles[name] = ShareCircle(name, self._lan)
-            self._indexes[name] = Joint(name, self._unix)
         indexes = [root.index for root in roots if root.index is not None]
         self._indexes[name].set(indexes)
         now, unix_s = trio.current_time(), self._unix()
@@ -252,65 +272,32 @@ class Exchange:
                     assert to is None or isinstance(to, Address)
                     self._wires.send(link, frame, to)
                 case LookUp():
-                    self._take_question(action)
+                    self._look_ups.take(action, self.uploads)
                 case Answered(share=share) if share in self._circles:
                     self._circles[share].answered(action)
                 case AskConnected(share=share, peers=peers, ids=ids) if share in self._circles:
-                    self._spawn(self._circles[share].ask, peers, ids)
+                    self.spawn(self._circles[share].ask, peers, ids)
                 case Heard(share=share) if share in self._circles:
                     self._circles[share].heard()
                 case Left(share=share, peer=peer) if share in self._circles:
                     self._circles[share].left(peer)
         self._alarm.deadline = self._due()
 
-    def _spawn(self, task: Callable[..., object], *arguments: object) -> bool:
+    def spawn(self, task: Callable[..., object], *arguments: object) -> bool:
+        """See Host."""
         if self._nursery is None:
             return False
         self._nursery.start_soon(task, *arguments)  # type: ignore[arg-type]
         return True
 
-    def _take_question(self, question: LookUp) -> None:
-        if question.share in self._questions:
-            self._questions[question.share].append(question)
-        elif self.uploads.is_warm():
-            self._look_up_here(question)
-        elif self._spawn(self._look_up, question.share):
-            self._questions[question.share] = [question]
-
-    def _look_up_here(self, question: LookUp) -> None:
-        held: Sequence[bool] = [False] * len(question.tokens)
-        try:
-            held = self.uploads.look_up_here(self._held(question.share), question.tokens)
-        finally:  # whatever became of it, its place among those in work is free again
-            self._looked_up([question], held)
-
-    async def _look_up(self, share: str) -> None:
-        """Look up what is asked of a share, together with what is asked meanwhile: a thread is as dear as 1,000 ids."""
-        waiting, owed = self._questions[share], list[LookUp]()
-        try:
-            while waiting:
-                owed = waiting[:QUESTIONS]
-                del waiting[:QUESTIONS]
-                tokens = [token for each in owed for token in each.tokens]
-                self._looked_up(owed, await self.uploads.look_up(self._held(share), tokens))
-                owed = []
-        finally:
-            del self._questions[share]
-            # Whatever became of the look-up: their places among those in work are free again.
-            owed += waiting
-            self._looked_up(owed, [False] * sum(len(each.tokens) for each in owed))
-
-    def _held(self, share: str) -> Callable[[Sequence[bytes]], Sequence[bool]]:
+    def _held(self, share: str) -> Held:
         """What tells of tokens whether their blocks may be had of a share now."""
         index = self._indexes.get(share)
-        return index.match if index is not None and self._may_serve() else _nothing
+        return index.match if index is not None and self.may_serve() else _nothing
 
-    def _looked_up(self, questions: Sequence[LookUp], held: Sequence[bool]) -> None:
+    def _looked_up(self, question: LookUp, held: list[bool]) -> None:
         self.session.load = self.uploads.load
-        now, unix = trio.current_time(), self._unix()
-        answers = iter(held)
-        for each in questions:
-            self._do(self.session.looked_up(each.ticket, list(islice(answers, len(each.tokens))), now, unix))
+        self._do(self.session.looked_up(question.ticket, held, trio.current_time(), self._unix()))
 
     async def _tick(self) -> None:
         while True:
@@ -358,8 +345,6 @@ class Exchange:
         came = self._came.get(link)
         return 0 if came is None else came.index
 
-    # --- who comes in
-
     async def _listen(self, nursery: trio.Nursery) -> None:
         try:
             listener, self.port = await self._transport.listen(self._settings.port)
@@ -367,95 +352,12 @@ class Exchange:
             log.warning("peers.no_port", error=error.strerror)
             return
         self.session.listen(self.port)
-        nursery.start_soon(self._accept, listener)
-
-    async def _accept(self, listener: trio.abc.Listener[trio.SocketStream]) -> None:
-        pace, failed = inbound_connections(), False
-        async with listener:
-            while True:
-                while not pace.take(trio.current_time()):
-                    await trio.sleep_until(pace.ready_at(trio.current_time()))
-                try:
-                    stream = await listener.accept()
-                except OSError as error:
-                    if not failed:
-                        log.warning("peers.accept_failed", error=error.strerror)
-                    failed = True
-                    await trio.sleep(PAUSE_S)
-                    continue
-                failed = False
-                comes, taken = tcp.there(stream), tcp.here(stream)
-                if not comes or not taken or not self.admit(stream, comes[0], partial(self._came_right, *taken)):
-                    stream.socket.close()
-
-    def admit(self, stream: trio.abc.Stream, address: bytes, is_right: Callable[[], bool] = lambda: True) -> bool:
-        """Let somebody in who has come.
-
-        Args:
-            stream: The caller's, if this says False.
-            address: From where.
-            is_right: Whether it came by a link on which we serve now.
-
-        Returns:
-            False: there is no place.
-        """
-        banned = self.session.standing.is_banned(address, trio.current_time())
-        may = self._nursery is not None and not banned and is_right() and self._may_serve()
-        return may and self._door.enter(address) and self._spawn(self._receive, stream, address, is_right)
-
-    def _came_right(self, address: bytes, zone: int) -> bool:
-        """Whether what was taken at this address of ours came by a link on which we serve."""
-        serving = [came for came in self._came.values() if came.serves and address in came.addresses]
-        return any(not tcp.is_link_local(address) or came.index == zone for came in serving)
-
-    async def _receive(self, stream: trio.abc.Stream, address: bytes, is_right: Callable[[], bool]) -> None:
-        """A connection that somebody else has begun."""
-        is_proven = False
-        try:
-            peer, share, channel = b"", "", None
-            with trio.move_on_after(HANDSHAKE_S):
-                peer, share, channel = await self._shake_hands(stream)
-                # Until its first record it may be a recording, and has only the place of a handshake.
-                is_proven = channel is not None and await channel.first()
-            index = self._indexes.get(share)
-            if is_proven:
-                self._door.proven()
-            if is_proven and channel is not None and index is not None:
-                is_served = partial(self._is_served, index, is_right)
-                with trio.move_on_after(CONNECTION_S), self.uploads.connected(peer, address) as connection:
-                    await Serving(channel, index, self.uploads, connection, is_served, index.scrub).run()
-        finally:
-            self._door.leave(address, proven=is_proven)
-            with trio.CancelScope(shield=True):
-                await trio.aclose_forcefully(stream)
-
-    async def _shake_hands(self, stream: trio.abc.Stream) -> tuple[bytes, str, Channel | None]:
-        """Who it is, for which share, and what it says; None: it holds no key, or has gone."""
-        said = await greeting(stream)
-        preamble = Drop.SIZE if said is None else parse_preamble(said)
-        if said is None or isinstance(preamble, Drop):
-            return b"", "", None
-        now, unix_s = trio.current_time(), self._unix()
-        welcome = self.session.welcome(preamble.epoch16, preamble.hint, preamble.sender, now, unix_s)
-        if welcome is None:
-            return b"", "", None
-        share, keys = welcome
-        answered = answer(said, keys, self._entropy(32))
-        if isinstance(answered, Drop):
-            return b"", "", None
-        reply, secured = answered
-        try:
-            await stream.send_all(reply)
-        except trio.BrokenResourceError:
-            return b"", "", None
-        return preamble.sender, share, Channel(stream, secured)
+        nursery.start_soon(self.arrivals.take, listener)
 
     # --- circumstances
 
-    def _is_served(self, index: Joint, is_right: Callable[[], bool]) -> bool:
-        return is_right() and bool(index) and self._may_serve()
-
-    def _may_serve(self) -> bool:
+    def may_serve(self) -> bool:
+        """See Host."""
         return self._use() is Use.ON
 
     def _may_ask(self) -> bool:
@@ -483,6 +385,12 @@ def _keep_freed_memory() -> None:
     Source: mallopt(3), M_MMAP_THRESHOLD.
     """
     bytearray(KEPT_BYTES)
+
+
+def _names(uuid: str) -> Iterator[str]:
+    """Names for a root's share: another root may have kept the first one, and have another key by now."""
+    yield uuid
+    yield from (f"{uuid}-{number}" for number in count(2))
 
 
 def _nothing(tokens: Sequence[bytes]) -> Sequence[bool]:

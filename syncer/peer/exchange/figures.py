@@ -21,7 +21,7 @@ class PeerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """One peer of one share.
 
     Attributes:
-        share: Of which share; the uuid of a root of it.
+        share: Of which share; roots with a key in common have the same name.
         peer: Its sender id in hex. It has another one every ten minutes.
         link: By which link it was heard last.
         addresses: Where it takes connections, as people write them; the one in use, if there is one.

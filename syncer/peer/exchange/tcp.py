@@ -44,7 +44,7 @@ async def dial(address: bytes, port: int, zone: int) -> trio.SocketStream:
     Args:
         address: 16 bytes; IPv4 is mapped into IPv6.
         port: TCP.
-        zone: The kernel's number of the interface by which it was heard; for a link-local address.
+        zone: The kernel's number of the interface by which it was heard: nothing goes by another one. 0: not known.
 
     Raises:
         OSError: It can't be reached.
@@ -56,6 +56,7 @@ async def dial(address: bytes, port: int, zone: int) -> trio.SocketStream:
         text = socket.inet_ntop(socket.AF_INET6, address)
         where = (text, port, 0, zone if is_link_local(address) else 0)  # type: ignore[assignment]
     try:
+        _keep_to(dialled, zone)
         await dialled.connect(where)
     except BaseException:
         dialled.close()
@@ -83,6 +84,16 @@ def text(address: bytes) -> str:
     if address.startswith(_MAPPED):
         return socket.inet_ntoa(address[12:])
     return socket.inet_ntop(socket.AF_INET6, address)
+
+
+def _keep_to(dialled: trio.socket.SocketType, zone: int) -> None:
+    """Have nothing of a connection go by another interface: one that is metered, ignored, or a tunnel.
+
+    A link-local address is of an interface by itself; the way to another one is what the routing table says.
+    """
+    with suppress(OSError):  # Linux before 5.7 lets root alone; or the interface is gone, as the call will tell
+        name = socket.if_indextoname(zone)
+        dialled.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, name.encode() + b"\0")
 
 
 async def _bound(family: int, host: str, port: int) -> trio.socket.SocketType:

@@ -101,6 +101,10 @@ class Keyring:
         """Take part no longer."""
         self._shares.pop(share, None)
 
+    def counts(self, key: ShareKey, unix_s: float) -> bool:
+        """Whether a key that somebody was heard under counts still: it was neither taken away nor has it ended."""
+        return key.holds(unix_s) and key in self._shares.get(key.share, ())
+
     def present(self, share: str) -> ShareKey | None:
         """The key to send under. None: we take no part."""
         keys = self._shares.get(share)

@@ -10,6 +10,7 @@ own, for it is computed once for each key that we have. A sender is remembered o
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Container
 from typing import Final
 
 import msgspec
@@ -95,10 +96,11 @@ class Receiver:
         known = [each.key for (each_sender, _), each in self._known.items() if each_sender == sender]
         return next((key for key in reversed(known) if key.share == share), None)
 
-    def forget(self, share: str) -> None:
-        """Forget the senders of a share."""
-        for each in [each for each, known in self._known.items() if known.key.share == share]:
-            del self._known[each]
+    def keep_only(self, share: str, keys: Container[ShareKey]) -> None:
+        """Forget the senders of a share who were heard under other keys than these."""
+        for each, known in list(self._known.items()):
+            if known.key.share == share and known.key not in keys:
+                del self._known[each]
 
     def _receive(self, frame: bytes, now: float, unix_s: float) -> Received | Drop:
         header = parse_header(frame)

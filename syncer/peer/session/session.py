@@ -129,7 +129,9 @@ class Session:
         self._shares.setdefault(share, _Share()).answers = answers
         if not answers:
             self._answering.forget(share)
-        if not self._keyring.set(share, keys):
+        is_new = self._keyring.set(share, keys)
+        self._receiver.keep_only(share, self._keyring.valid(share, unix_s))
+        if not is_new:
             return []
         return [send for link in self._outbound.links() for send in self._presence(share, link, now, unix_s)]
 
@@ -137,7 +139,7 @@ class Session:
         """Take part no longer: its key can't be read, or the user wants it so."""
         goodbye = self._goodbye(share, now, unix_s)
         self._keyring.remove(share)
-        self._receiver.forget(share)
+        self._receiver.keep_only(share, ())
         self._answering.forget(share)
         self._shares.pop(share, None)
         return goodbye
@@ -207,13 +209,17 @@ class Session:
 
     def welcome(
         self, epoch16: int, hint: bytes, sender: bytes, now: float, unix_s: float
-    ) -> tuple[str, EpochKeys] | None:
-        """Whose key a connection to us must prove, from its preamble. None: no share of ours, or a banned peer."""
+    ) -> tuple[ShareKey, EpochKeys] | None:
+        """Which key a connection to us must prove, from its preamble. None: no share of ours, or a banned peer."""
         epoch = nearby_epoch(epoch16, epoch_of(unix_s))
         if epoch is None or self.standing.is_banned(sender, now):
             return None
         key = self._keyring.match(epoch, hint, sender, unix_s)
-        return None if key is None else (key.share, key.of(epoch))
+        return None if key is None else (key, key.of(epoch))
+
+    def counts(self, key: ShareKey, unix_s: float) -> bool:
+        """Whether who has proven this key is still of its share."""
+        return self._keyring.counts(key, unix_s)
 
     # --- frames
 
@@ -321,7 +327,7 @@ class Session:
         return self.tick(now, unix_s)
 
     def _say_hello(self, newcomer: Newcomer, now: float, unix_s: float) -> list[Send]:
-        if not self._outbound.is_up(newcomer.link) or not newcomer.key.holds(unix_s):
+        if not self._outbound.is_up(newcomer.link) or not self._keyring.counts(newcomer.key, unix_s):
             return []
         epoch = self._sender.at(now, unix_s)
         return self._outbound.hello(newcomer.key, newcomer.link, newcomer.source, epoch)
@@ -356,7 +362,7 @@ class Session:
 
     def _answer(self, reply: Reply, now: float, unix_s: float) -> list[Send]:
         request = reply.request
-        if not self._outbound.is_up(request.link) or not request.key.holds(unix_s):
+        if not self._outbound.is_up(request.link) or not self._keyring.counts(request.key, unix_s):
             return []
         epoch = self._sender.at(now, unix_s)
         body = IHave(

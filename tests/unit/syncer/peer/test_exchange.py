@@ -228,7 +228,7 @@ async def test_a_recording_of_a_greeting_gets_no_block_and_no_place() -> None:
         await stream.send_all(bytes(200))
         assert await stream.receive_some(100) == b""
         assert shelf.reads == 0
-        assert len(one.exchange._door) == 0
+        assert len(one.exchange.arrivals) == 0
 
 
 class Rush(trio.abc.Listener[trio.SocketStream]):
@@ -410,7 +410,7 @@ async def test_a_connection_ends_within_a_second_when_nothing_is_served_any_more
     async with running(one):
         one.exchange.share("root", [KEY], Shelf(BLOCKS))
         ours, theirs = trio.testing.memory_stream_pair()
-        assert one.exchange.admit(theirs, STRANGER, lambda: is_right)
+        assert one.exchange.arrivals.admit(theirs, STRANGER, lambda: is_right)
         keys = derive(KEY.raw, epoch_of(1e9 + trio.current_time()))
         channel = await greet(ours, keys, b"a stranger's id.", b"e" * 32)
         assert isinstance(channel, Channel)
@@ -469,6 +469,63 @@ async def test_roots_with_the_same_key_are_one_share() -> None:
         assert await two.fetches(BLOCKS) == {}
         one.exchange.unshare("there")
         assert await two.fetches(BLOCKS) == {}
+
+
+@on_a_clock
+async def test_a_root_that_gets_another_key_than_the_others_is_a_share_of_its_own() -> None:
+    """A passphrase on one of two roots: its blocks are not for who has the other key, and nothing is asked of them."""
+    wire = Wire()
+    one, two, three = Station(wire), Station(wire), Station(wire)
+    async with running(one, two, three):
+        two.exchange.share("root", [KEY], Shelf(BLOCKS[40:]))
+        three.exchange.share("root", [OTHER], Shelf())
+        one.exchange.share("here", [KEY], Shelf(BLOCKS[:25]))
+        one.exchange.share("there", [KEY], Shelf(BLOCKS[25:30]))
+        assert len(await two.fetches(BLOCKS[:2])) == 2
+        one.exchange.share("here", [OTHER], Shelf(BLOCKS[:25]))
+        one.exchange.share("there", [KEY], Shelf(BLOCKS[25:30]))  # a cycle of it
+        assert set(await two.fetches(BLOCKS[:40])) == {name(data) for data in BLOCKS[25:30]}
+        assert set(await three.fetches(BLOCKS[:40])) == {name(data) for data in BLOCKS[:25]}
+        assert await one.fetches(BLOCKS[40:], root="here") == {}
+        assert len(await one.fetches(BLOCKS[40:], root="there")) == 10
+        frames = len(wire.frames)
+        for _ in range(3):  # neither takes the other's key: nobody is told of a new one
+            one.exchange.share("here", [OTHER], Shelf(BLOCKS[:25]))
+            one.exchange.share("there", [KEY], Shelf(BLOCKS[25:30]))
+        assert len(wire.frames) == frames
+
+
+@on_a_clock
+async def test_roots_that_get_the_same_key_later_are_one_share_from_then_on() -> None:
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    async with running(one, two):
+        two.exchange.share("root", [KEY], Shelf(BLOCKS[40:]))
+        one.exchange.share("here", [KEY], Shelf(BLOCKS[:20]))
+        one.exchange.share("there", [OTHER], Shelf(BLOCKS[20:40]))
+        one.exchange.share("there", [KEY], Shelf(BLOCKS[20:40]))
+        assert len(await two.fetches(BLOCKS[:40])) == 40
+        for root in ("here", "there"):
+            assert len(await one.fetches(BLOCKS[40:], root=root)) == 10
+        one.exchange.unshare("here")
+        assert set(await two.fetches(BLOCKS[:40])) == {name(data) for data in BLOCKS[20:40]}
+
+
+@on_a_clock
+async def test_a_connection_ends_with_its_key() -> None:
+    """Another passphrase: the old one ends at once, also for who is connected."""
+    wire = Wire()
+    one = Station(wire)
+    async with running(one):
+        one.exchange.share("root", [KEY], Shelf(BLOCKS))
+        channel = await handshake(one)
+        assert channel is not None
+        await channel.send([Ping(number=1)])
+        assert await channel.receive() == [Ping(number=1, answer=True)]
+        one.exchange.share("root", [OTHER], Shelf(BLOCKS))
+        await trio.sleep(1)
+        assert await channel.receive() == [Close(reason=CloseReason.REFUSED)]
+        assert await channel.receive() == []
 
 
 @on_a_clock

@@ -153,7 +153,7 @@ def test_a_share_that_is_left_is_not_heard() -> None:
     setup = Setup()
     setup.take(sealed())
     setup.ring.remove("s")
-    setup.receiver.forget("s")
+    setup.receiver.keep_only("s", ())
     assert setup.take(sealed(counter=2)) is Drop.HINT
 
 

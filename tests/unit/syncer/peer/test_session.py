@@ -20,11 +20,12 @@ from syncer.peer.session.actions import (
     PeerId,
     Send,
 )
-from syncer.peer.session.keyring import RootKey
+from syncer.peer.session.keyring import RootKey, ShareKey
 from syncer.peer.session.session import AT_ONCE, Session
 from syncer.peer.wire.carrier import Carrier
 from syncer.peer.wire.drops import Drop
 from syncer.peer.wire.frames import FrameType, body_bound, parse_header
+from syncer.peer.wire.keys import EpochKeys, derive
 
 UNIX_S = 1_700_000_100.0  # the middle of an epoch
 KEY, NEXT, OTHER = (RootKey(raw=bytes([number]) * 32) for number in (1, 2, 3))
@@ -451,11 +452,38 @@ def test_a_connection_is_begun_under_the_key_the_peer_was_heard_with() -> None:
     hint = ours.keys.hint(ours.sender)
     welcome = asker.session.welcome(ours.keys.epoch % 65_536, hint, ours.sender, asker.now, asker.unix_s)
     assert welcome is not None
-    assert welcome[0] == "s"
+    assert welcome[0].share == "s"
     assert welcome[1].psk == ours.keys.psk
     assert asker.session.welcome(ours.keys.epoch % 65_536, bytes(8), ours.sender, asker.now, asker.unix_s) is None
     asker.session.standing.ban(PeerId(ours.sender), b"a" * 16, asker.now)
     assert asker.session.welcome(ours.keys.epoch % 65_536, hint, ours.sender, asker.now, asker.unix_s) is None
+
+
+def test_a_key_that_is_taken_away_counts_no_more_for_those_who_were_heard_under_it() -> None:
+    """Another passphrase: no answer to who has the old one, and no connection begun with it."""
+    asker, holder = two(*ids(1, 2))
+    assert holder.hear(asker.want(*ids(1)), asker)
+    key, _ = _welcomed(holder, asker)
+    assert holder.session.counts(key, holder.unix_s)
+    holder.follow("s", NEXT)
+    asker.now += 1
+    assert holder.hear(asker.want(*ids(2)), asker) == []
+    assert holder.session.counters.drops[Drop.HINT] == 1
+    assert not holder.session.counts(key, holder.unix_s)
+    (neighbour,) = holder.session.neighbours("s", holder.now)
+    ours = holder.session.credentials("s", neighbour.peer, holder.now, holder.unix_s)
+    assert ours is not None
+    assert ours.keys.psk == derive(NEXT.raw, ours.keys.epoch).psk
+
+
+def _welcomed(holder: Machine, asker: Machine) -> tuple[ShareKey, EpochKeys]:
+    """What a connection of the asker's to the holder proves."""
+    ours = asker.session.credentials("s", PeerId(bytes(16)), asker.now, asker.unix_s)
+    assert ours is not None
+    hint, epoch16 = ours.keys.hint(ours.sender), ours.keys.epoch % 65_536
+    welcome = holder.session.welcome(epoch16, hint, ours.sender, holder.now, holder.unix_s)
+    assert welcome is not None
+    return welcome
 
 
 def test_a_want_that_nothing_carries_waits_for_a_link() -> None:
