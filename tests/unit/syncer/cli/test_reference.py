@@ -114,7 +114,7 @@ def test_examples_of_the_man_pages_are_command_lines_that_are_accepted(pages: Pa
         for one in line.replace("\\-", "-").split(";"):
             _, *words = shlex.split(one.partition(">")[0])
             command: click.Command = blocksync
-            while isinstance(command, click.Group) and words:
+            while isinstance(command, click.Group) and words and not words[0].startswith("-"):
                 name, *words = words
                 below = command.get_command(click.Context(command), name)
                 assert below is not None, one
