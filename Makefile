@@ -1,6 +1,6 @@
 # The README's two commands: `make demo` and `make test`. Thin: the work is in scripts/.
 export PREFIX DESTDIR HELPERDIR PYTHON EXTRAS EFFORT
-.PHONY: demo test install uninstall bootstrap test-bootstrap lint coverage bench soak interop clean
+.PHONY: demo test install uninstall bootstrap test-bootstrap lint coverage bench soak interop docs clean
 
 demo: bootstrap
 	@.venv/bin/python -m scripts.demo
@@ -47,6 +47,10 @@ soak: test-bootstrap
 interop:
 	@scripts/bootstrap --test rclone curl gpgv debian-archive-keyring
 	@.venv/bin/python -m tests.interop
+
+# The documentation site, build/site/index.html: docs/ as it is, and the pages beside it. Ends with an error if a link leads nowhere.
+docs: bootstrap
+	@scripts/site/build
 
 clean:
 	rm -rf .venv .pycache .guest .interop .swift build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*

@@ -1,0 +1,53 @@
+"""The documentation site: docs/ as it is, with links that lead somewhere, and nothing from other hosts."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from scripts.site.hooks import PROJECT, with_links_of_site
+
+
+@pytest.mark.parametrize(
+    ("here", "text", "there"),
+    [
+        ("README.md", "[a](docs/guide/lan.md#x)", "[a](guide/lan.md#x)"),
+        ("README.md", "![p](docs/picture.svg)", "![p](picture.svg)"),
+        ("docs/reference/cli.md", "[b](../../benchmarks/README.md)", "[b](../dev/benchmark-method.md)"),
+        ("docs/reference/cli.md", "[b](../design/tree.md)", "[b](../design/tree.md)"),
+        ("docs/design/tree.md", "see [`schema.py`](../../blockfs/tree/schema.py)", "see `schema.py`"),
+        ("benchmarks/README.md", "[t](../docs/reference/benchmarks.md)", "[t](../reference/benchmarks.md)"),
+        ("README.md", "[w](https://example.org/a) [s](#numbers)", "[w](https://example.org/a) [s](#numbers)"),
+        ("README.md", "`[a](docs/b.md)`\n```\n[a](docs/b.md)\n```", "`[a](docs/b.md)`\n```\n[a](docs/b.md)\n```"),
+    ],
+)
+def test_links_lead_to_where_things_are_on_the_site(here: str, text: str, there: str) -> None:
+    assert with_links_of_site(text, here) == there
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built as `make docs` does: a link that leads nowhere, or a page in no menu, ends that with an error."""
+    made = tmp_path_factory.mktemp("site") / "s"
+    subprocess.run([PROJECT / "scripts/site/build", made], check=True)
+    return made
+
+
+def test_every_page_is_on_the_site(site: Path) -> None:
+    pages = {path.relative_to(PROJECT / "docs") for path in (PROJECT / "docs").rglob("*.md")}
+    made = {path if path.name != "README.md" else path.with_name("index.md") for path in pages}
+    assert not [path for path in made if not (site / path.with_suffix(".html")).exists()]
+
+
+def test_a_page_loads_nothing_from_other_hosts(site: Path) -> None:
+    """Links to others are for readers; scripts, styles, fonts and pictures are of our own."""
+    loaded = re.compile(
+        r"<(?:script|img|iframe|source)\b[^>]*\bsrc=\"?https?://|<link\b(?![^>]*rel=\"?canonical)[^>]*\bhref=\"?https?://"
+    )
+    assert not [path for path in site.rglob("*.html") if loaded.search(path.read_text())]
+    assert not [
+        path for path in site.rglob("*.css") if re.search(r"(url\(|@import)\s*[\"']?https?://", path.read_text())
+    ]
