@@ -47,6 +47,7 @@ def row(path: str, command: click.Command) -> str:
     pairs = {f"--no-{name[2:]}": f"--[no-]{name[2:]}" for name in names if f"--no-{name[2:]}" in names}
     told = [pairs.get(f"--no-{name[2:]}", name) for name in names if name not in pairs]
     typed = " ".join(told)
+    path = path.removeprefix("blocksync ")
     return f"| `{path}` | `{typed}` |" if told else f"| `{path}` |  |"
 
 
