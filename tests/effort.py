@@ -142,6 +142,7 @@ KNOB: Final = {
     "cuts after edits": Counts("seeds", 1500, 50_000, 1_000_000, f"{_R}/test_chunks.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
     "repository collections": Counts("seeds", 5, 60, 5000, f"{_R}/test_collecting.py"),
+    "malicious stores": Counts("seeds", 40, 400, 100_000, f"{_R}/test_malice.py"),
     "repository calls that fail": Counts("percent of them", 20, 100, 100, f"{_R}/test_failures.py"),
     "repository on a faulty store": Counts("seeds", 30, 300, 30_000, f"{_R}/test_failures.py"),
     "repository devices": Counts("seeds", 4, 40, 2000, "unit/syncer/engine/test_repository.py"),

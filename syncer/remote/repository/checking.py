@@ -17,7 +17,7 @@ import trio
 
 from blockfs.runtime.output import shown
 from blockfs.runtime.units import format_size
-from syncer.errors import DamagedObjectError, NotFoundError, SyncerError
+from syncer.errors import CorruptionError, DamagedObjectError, FormatTooNewError, NotFoundError, SyncerError
 from syncer.remote.parallel import for_each
 from syncer.remote.repository.format.entries import (
     ID_BYTES,
@@ -41,6 +41,8 @@ from syncer.remote.repository.tree import Tree
 
 _MOST_PROBLEMS: Final = 1000
 _AT_ONCE: Final = 4
+
+_WRONG: Final = (CorruptionError, FormatTooNewError)  # a flipped bit may make another version
 
 
 class Findings(msgspec.Struct, kw_only=True):
@@ -112,7 +114,7 @@ class Checker:
         try:
             await self._objects.look()
             commits = await self._commits()
-        except DamagedObjectError as error:
+        except _WRONG as error:
             self.findings.add(error)
             return self.findings
         for number, (name, commit) in enumerate(commits.items(), 1):
@@ -136,7 +138,7 @@ class Checker:
                     if must:
                         self.findings.add(f"the commit {commit.hex()} is missing: a head names it")
                     continue
-                except DamagedObjectError as error:
+                except _WRONG as error:
                     self.findings.add(error)
                     continue
                 behind.update((parent, False) for parent in found[commit].parents if parent not in found)
@@ -207,7 +209,7 @@ class Checker:
         except NotFoundError:
             self.findings.add(f"the pack {name} has just gone")
             return
-        except DamagedObjectError as error:
+        except _WRONG as error:
             self.findings.add(error)
         else:
             self.findings.bytes_read += len(raw)

@@ -29,7 +29,7 @@ from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.errors import (
     ONE_NODE,
     ConflictOnRemoteError,
-    DamagedObjectError,
+    CorruptionError,
     NotFoundError,
     RemoteUnavailableError,
     SyncerError,
@@ -200,14 +200,14 @@ class RepositoryClient:
         if moment.repository != self._objects.keys.repository.hex():
             return None
         info, view = await self.open(), await self._look()
-        if not view.vector.covers_all(moment.seen):
+        if moment.was_undone(Moment.of(self._objects.keys.repository, view)):
             return None  # what was seen is gone: a list tells what there is
         try:
             # A view of several heads is stored nowhere, and is made again.
             heads = await self._objects.commits(moment.commits)
             old = await trio.to_thread.run_sync(view_of, self._nodes, self._shape, heads.items(), _root_of)
             objects, deleted = await trio.to_thread.run_sync(self._differing, old, view)
-        except (NotFoundError, DamagedObjectError):
+        except (NotFoundError, CorruptionError):
             return None  # so long ago that its commits or its tree are gone
         known_tags = set(own)
         return Changes(

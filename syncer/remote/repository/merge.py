@@ -16,7 +16,7 @@ Source: docs/design/repository.md.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from itertools import count
 from typing import Final
@@ -50,6 +50,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         number: How old it is, see `age`.
         root: Of the tree.
         unsettled: Keys of entries of which the view itself said something (`NOBODY`): the next commit says it.
+        last: By device its last commit, as far as heads name it, and that one's number.
     """
 
     heads: tuple[CommitId, ...]
@@ -57,6 +58,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     root: Root | None
     unsettled: frozenset[bytes] = frozenset()
+    last: Mapping[DeviceId, tuple[int, CommitId]] = msgspec.field(default_factory=dict)
 
 
 def age(vector: Vector) -> int:
@@ -83,7 +85,8 @@ def view_of(
         heads: In any order; those that others build on don't count.
         root_of: Reads the name of a tree in a commit.
     """
-    chosen = _newest(heads)
+    known = dict(heads)
+    chosen = _newest(known)
     if not chosen:
         return EMPTY
     ids = tuple(sorted(commit for commit, _ in chosen))
@@ -98,12 +101,20 @@ def view_of(
         tree = tree.edited(shape, edits)
         unsettled = (unsettled - edits.keys()) | pair.unsettled
         vector = vector.joined(head.vector)
-    return View(heads=ids, vector=seen, number=number, root=tree.root, unsettled=frozenset(unsettled))
+    return View(
+        heads=ids, vector=seen, number=number, root=tree.root, unsettled=frozenset(unsettled), last=_last(known)
+    )
 
 
-def _newest(heads: Iterable[tuple[CommitId, Commit]]) -> list[tuple[CommitId, Commit]]:
-    """Heads that no other one builds on; each once."""
-    known = dict(heads)
+def _last(known: Mapping[CommitId, Commit]) -> dict[DeviceId, tuple[int, CommitId]]:
+    found: dict[DeviceId, tuple[int, CommitId]] = {}
+    for commit, head in known.items():
+        found[head.device] = max(found.get(head.device, (0, commit)), (head.number, commit))
+    return found
+
+
+def _newest(known: Mapping[CommitId, Commit]) -> list[tuple[CommitId, Commit]]:
+    """Heads that no other one builds on."""
     return [
         (commit, head)
         for commit, head in known.items()

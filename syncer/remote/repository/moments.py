@@ -21,11 +21,13 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         repository: Its id, in hex.
         heads: The commits that the view was made of, in hex.
         vector: What was seen: numbers by device, in hex.
+        last: Last commits, in hex, by number and device.
     """
 
     repository: str
     heads: tuple[str, ...]
     vector: dict[str, int]
+    last: dict[str, tuple[int, str]] = {}
 
     @classmethod
     def of(cls, repository: bytes, view: View) -> Self:
@@ -34,6 +36,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
             repository=repository.hex(),
             heads=tuple(head.hex() for head in view.heads),
             vector={device.hex(): number for device, number in sorted(view.vector.numbers.items())},
+            last={device.hex(): (number, commit.hex()) for device, (number, commit) in sorted(view.last.items())},
         )
 
     @classmethod
@@ -51,6 +54,13 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         """What was seen."""
         return Vector({DeviceId(bytes.fromhex(device)): number for device, number in self.vector.items()})
 
+    def was_undone(self, now: Moment) -> bool:
+        """Whether something of it is no longer so: not seen, or another commit has its device and number."""
+        if not now.seen.covers_all(self.seen):
+            return True
+        both = ((said, now.last[device]) for device, said in self.last.items() if device in now.last)
+        return any(one[0] == other[0] and one[1] != other[1] for one, other in both)
+
     @property
     def commits(self) -> tuple[CommitId, ...]:
         """The heads."""
@@ -63,7 +73,7 @@ class Views:
     def is_later(self, one: RemoteTag | Position, than: RemoteTag | Position) -> bool:
         """See Ages. A moment that has seen what another one has not is later; each of two may be, if one was undone."""
         if isinstance(one, Position) and isinstance(than, Position):
-            return not Moment.at(than).seen.covers_all(Moment.at(one).seen)
+            return Moment.at(one).was_undone(Moment.at(than))
         return _number(one) > _number(than)
 
     def name(self, one: RemoteTag | Position) -> str:

@@ -7,11 +7,11 @@ from random import Random
 
 import trio
 
-from blockfs.blocks.blocklist import BlockList
 from syncer.blocks.board import Blocks
 from syncer.blocks.wanting import fetch_files
 from syncer.core.model import Kind, RelPath, RemoteStat, meta_of
 from syncer.engine.fetch import serving
+from syncer.errors import SyncerError
 from syncer.ports.blocks import VersionRef
 from syncer.ports.orders import write_one
 from syncer.remote.repository.client import RepositoryClient, Writer
@@ -65,7 +65,8 @@ async def fetched(client: RepositoryClient, stat: RemoteStat) -> bytes:
     assert stat.content is not None
     version = VersionRef(path=stat.path, tag=stat.tag, content=stat.content)
     (blocks,) = await client.block_lists([(version, None)])
-    assert isinstance(blocks, BlockList)
+    if isinstance(blocks, SyncerError):
+        raise blocks
     data = bytearray(blocks.size_bytes)
 
     async def receive(got: object) -> None:
