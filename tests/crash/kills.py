@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
+import select
 import shutil
 import subprocess
 import sys
+import time
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -56,14 +59,16 @@ class Tally:
 
 
 class Victim:
-    """A volume whose mount is killed."""
+    """A volume whose mount is killed: a native one is on a host with reflinks."""
 
-    def __init__(self, home: Path, seed: int) -> None:
+    def __init__(self, home: Path, seed: int, *, is_native: bool) -> None:
         self.machines = Machines(home)
-        # What the kernel writes to files of the host outlives the mount, and so would the load: test_native_mount.py.
-        self.machines.environment["BLOCKSYNC_NATIVE"] = "0"
+        self.machines.environment["BLOCKSYNC_NATIVE"] = "1" if is_native else "0"
         self.noise = random.Random(seed)
+        self.is_native = is_native
         self.mount = self.machines.volume("victim")
+        told = json.loads(self.machines.run("stats", self.mount, "--json").stdout)
+        assert (told["mode"] == "native") == is_native, told
         self.volume = home / "volume-victim"
         self.logs = home / "logs"
         self.tally = Tally()
@@ -98,7 +103,7 @@ class Victim:
 
     def load_until_killed(self, folder: Path, number: int) -> None:
         """Run the load, and kill the mount at some moment."""
-        trigger = Trigger(self.volume, self.noise)
+        trigger = Trigger(self.volume, self.noise, is_native=self.is_native)
         places = [self.mount, self.volume, folder, self.logs]
         command = [sys.executable, "-m", "tests.crash.load", *places, str(number), str(self.noise.getrandbits(32))]
         with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE) as load:
@@ -108,8 +113,21 @@ class Victim:
             if not self.machines.kill_mount("victim", patience_s=10):
                 self.tally.undying += 1  # blockfs/mount/abort.py: the load waits, too, until somebody ends it
                 self.machines.run("umount", self.mount)
+            if self.is_native:
+                # What the kernel writes itself goes on without the mount, and would for ever. Those that are ended now
+                # wrote to the file that the next mount finds; test_native_mount.py has some that go on beside it.
+                time.sleep(self.noise.uniform(0.0, 0.3))
+                load.terminate()
             load.wait()
         assert load.returncode == 0
+
+    def close(self) -> None:
+        """Unmount, and wait until nobody uses the host any more."""
+        process = os.pidfd_open(self.machines.mount_pid("victim")) if self.mount.is_mount() else None
+        self.machines.close()
+        if process is not None:
+            select.select([process], [], [])
+            os.close(process)
 
     def check_offline(self) -> None:
         """fsck and scrub of the volume that nobody has mounted."""
@@ -166,10 +184,10 @@ def digests(folder: Path) -> dict[str, str]:
     return found
 
 
-def kill_often(home: Path, seed: int, kills: int) -> Tally:
+def kill_often(home: Path, seed: int, kills: int, *, is_native: bool) -> Tally:
     """Kill the mount of a new volume below `home` so often, or until something is found."""
-    victim = Victim(home, seed)
+    victim = Victim(home, seed, is_native=is_native)
     try:
         return victim.kill_often(kills)
     finally:
-        victim.machines.close()
+        victim.close()

@@ -99,10 +99,19 @@ def main(mount: Path, volume: Path, folder: Path, logs: Path, number: int, seed:
     pids = [
         start(run, logs / str(place), mount) for place, run in enumerate(workers(mount, volume, folder, number, seed))
     ]
+
+    descriptors = [os.pidfd_open(pid) for pid in pids]
+
+    def kill(_number: int, _frame: object) -> None:
+        for descriptor in descriptors:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+
+    signal.signal(signal.SIGTERM, kill)  # and this ends when all have
     print("begun", flush=True)
     for pid in pids:
         _, status = os.waitpid(pid, 0)
-        assert os.waitstatus_to_exitcode(status) in {0, -signal.SIGBUS}, f"a worker ended with {status}"
+        assert os.waitstatus_to_exitcode(status) in {0, -signal.SIGBUS, -signal.SIGKILL}, f"a worker ended: {status}"
 
 
 if __name__ == "__main__":

@@ -68,7 +68,9 @@ class PagedWorker:
     def run(self, log: Log) -> None:
         """Work for ever."""
         with log.step("open"):
-            self.fd = os.open(self.path, os.O_RDWR | os.O_CREAT | self.manner.flags)
+            # Opened again, it goes natively where that can be: see blockfs.fuse.kernel.native.
+            os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT))
+            self.fd = os.open(self.path, os.O_RDWR | self.manner.flags)
         if self.manner.mapped or self.manner.overwrite > self.manner.grow:
             with log.step("truncate", FILE_PAGES * PAGE):
                 os.ftruncate(self.fd, FILE_PAGES * PAGE)

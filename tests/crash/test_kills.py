@@ -13,6 +13,7 @@ from tests import effort
 from tests.crash.histories import Entry, Found, NamesHistory, PagedHistory
 from tests.crash.kills import kill_often
 from tests.crash.pages import PAGE, make_page
+from tests.kit.hostfs import MIB, mounted_file
 
 VOLUMES = 2
 
@@ -21,8 +22,18 @@ VOLUMES = 2
 def test_what_was_fsynced_survives_kill_nine_under_load(
     fuse: None, tmp_path: Path, nothing_left: None, seed: int
 ) -> None:
+    killed(tmp_path, seed, is_native=False)
+
+
+def test_what_was_fsynced_survives_kill_nine_of_a_native_mount(fuse: None, tmp_path: Path, nothing_left: None) -> None:
+    with mounted_file(tmp_path, 2048 * MIB, "mkfs.xfs", "-q", "-m", "reflink=1") as host:
+        (host / "home").mkdir()
+        killed(host / "home", 3, is_native=True)
+
+
+def killed(home: Path, seed: int, *, is_native: bool) -> None:
     kills = effort.count("kills of a mount") // VOLUMES
-    tally = kill_often(tmp_path, seed, kills)
+    tally = kill_often(home, seed, kills, is_native=is_native)
     assert not tally.failures
     assert tally.kills == kills
 

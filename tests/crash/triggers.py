@@ -43,24 +43,34 @@ class Moment(msgspec.Struct, frozen=True):
 
 MOMENTS: Final = {
     "tree commit": Moment("tree", _MODIFY, lambda name: name == b"data.mdb", 60),
-    "generation begun": Moment("staging", _CREATE),
-    "generation dropped": Moment("staging", _DELETE, most=20),
-    "page staged": Moment("staging", _MODIFY, most=300),
     "payload appended or punched": Moment("blocks/segments", _MODIFY, lambda name: name.endswith(b".seg"), 60),
     "sidecar written": Moment("blocks/segments", _MODIFY, lambda name: name.endswith(b".idx"), 15),
     "index commit": Moment("blocks/index", _MODIFY, lambda name: name == b"data.mdb", 40),
     "epoch begun or ended": Moment("blocks/epochs", _CREATE | _DELETE, most=6),
 }
+STAGED: Final = {
+    "generation begun": Moment("staging", _CREATE),
+    "generation dropped": Moment("staging", _DELETE, most=20),
+    "page staged": Moment("staging", _MODIFY, most=300),
+}
+"""What only a writeback mount does."""
+HOT: Final = {
+    "hot file made": Moment("hot", _CREATE, most=10),
+    "hot file removed": Moment("hot", _DELETE, most=10),
+    "hot file written": Moment("hot", _MODIFY, most=300),
+}
+"""What only a native mount does."""
 TIME: Final = "random time"
 
 
 class Trigger:
     """Waits for one moment, chosen by chance. Make it before the load begins; `wait` returns what it was."""
 
-    def __init__(self, volume: Path, noise: random.Random) -> None:
+    def __init__(self, volume: Path, noise: random.Random, *, is_native: bool) -> None:
         self._noise = noise
-        self._name = noise.choice([TIME, TIME, *MOMENTS])
-        self._moment = MOMENTS.get(self._name)
+        moments = MOMENTS | (HOT if is_native else STAGED)
+        self._name = noise.choice([TIME, TIME, *moments])
+        self._moment = moments.get(self._name)
         self._events = -1
         if self._moment is not None:
             self._events = _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)

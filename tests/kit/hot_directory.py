@@ -1,6 +1,6 @@
 """Hot files of a mount in a plain directory: what a front-end needs of them, and nothing of what makes them safe.
 
-`HotDirectory` takes the engine's place (`blockfs.fuse.kernel.native.HotFiles`): an inode that was asked for once has
+`HotDirectory` takes the engine's place (`blockfs.fuse.kernel.preparing.HotFiles`): an inode that was asked for once has
 its content in a file of the host from then on, and all calls about contents go there. Never sealed, never durable.
 """
 
@@ -78,6 +78,12 @@ class HotDirectory:
 
     def release(self, ino: int) -> None:
         self.users[ino] -= 1
+
+    def is_durable(self, _ino: int) -> bool:
+        return True
+
+    def make_durable(self, _ino: int) -> None:
+        pass
 
     def is_hot(self, ino: int) -> bool:
         return ino in self._hot

@@ -1,4 +1,7 @@
-"""SIGKILL of the mount at 1,000 moments under a mixed load, on two volumes side by side. See tests/crash/kills.py."""
+"""SIGKILL of the mount at 1,000 moments under a mixed load, on two volumes side by side. See tests/crash/kills.py.
+
+Every second volume is on XFS, and its mount native.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,29 @@ import multiprocessing
 import shutil
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
 from tests import effort
 from tests.crash.kills import Tally, kill_often
+from tests.kit.hostfs import mounted_file
 from tests.soak.report import Report
 
 MINUTES: Final = 25
 VOLUMES: Final = 2
+HOST_BYTES: Final = 4 << 30
+"""Of a native mount's XFS, in a sparse file."""
 PER_VOLUME: Final = 25  # then a new volume: bounded time for the checks, and volumes of every age
 
 
 def one_volume(seed: int, kills: int) -> Tally:
     """Kill one volume so often; it is kept if something was found."""
     home = Path(tempfile.mkdtemp(prefix="blocksync-kills-"))
-    tally = kill_often(home, seed, kills)
+    is_native = seed % 2 == 1
+    with mounted_file(home, HOST_BYTES, "mkfs.xfs", "-q") if is_native else nullcontext(home) as host:
+        (host / "home").mkdir()
+        tally = kill_often(host / "home", seed, kills, is_native=is_native)
     if tally.failures:
         tally.failures.append(f"the volume of seed {seed} is kept: {home}")
     else:

@@ -347,6 +347,52 @@ def test_sealing_at_the_end_leaves_no_file_of_the_kernels(native: Mounted) -> No
     assert (native.path / "large").read_bytes() == b"x" * 8 * MIB
 
 
+UNSEEN = """
+import mmap, os, sys
+path, how = sys.argv[1:]
+flags = os.O_WRONLY | os.O_DSYNC if how == "O_DSYNC" else os.O_RDWR
+if how == "joined":
+    first = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    os.write(first, bytes(8192))
+file = os.open(path, flags | os.O_CREAT, 0o644)
+if how == "O_DSYNC":
+    os.write(file, b"x" * 8192)
+else:
+    os.ftruncate(file, 8192)
+    mapped = mmap.mmap(file, 8192)
+    mapped[:] = b"x" * 8192
+    mapped.flush()
+print("synced", flush=True)
+sys.stdin.read()
+"""
+"""Makes a file and syncs it in a way that no request tells of."""
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize("how", ["msync", "joined", "O_DSYNC"])
+def test_what_was_synced_unseen_into_a_new_file_outlives_a_kill(native: Mounted, how: str, count: int) -> None:
+    """msync(2), and writes with O_DSYNC, pass us by: breaks if only an fsync makes a new file one of the tree."""
+    paths = [native.path / f"new-{number}" for number in range(count)]  # the first of them is native in any case
+    programs = [
+        subprocess.Popen(
+            [sys.executable, "-c", UNSEEN, path, how], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for path in paths
+    ]
+    try:
+        for program in programs:
+            assert program.stdout is not None
+            assert program.stdout.readline() == "synced\n"
+        assert native.machines.kill_mount("m")
+    finally:
+        for program in programs:
+            program.kill()
+            program.communicate()
+    subprocess.run(["umount", "-l", native.path], check=True)
+    native.machines.remount("m")
+    assert [path.read_bytes() for path in paths] == [b"x" * 8192] * count
+
+
 @pytest.mark.parametrize("again", ["--native", "--no-native"])
 def test_what_was_durable_outlives_a_kill_and_writers_go_on_elsewhere(native: Mounted, again: str) -> None:
     """Programs that have files open, and mapped, write on after the death of the mount: never into the next one."""

@@ -71,6 +71,25 @@ class HotFiles:
         """Whether a hot file is the content of a file now."""
         return ino in self._table.hot
 
+    def is_durable(self, ino: int) -> bool:
+        """Whether a file has no hot file, or has it after a crash, too."""
+        with self._stores.lock:
+            state = self._table.peek(ino)
+            return state is None or state.hot is None or state.hot.is_durable
+
+    def make_durable(self, ino: int) -> None:
+        """Have a file's hot file, with what is in it, be its content after a crash, too. Waits for disks.
+
+        Raises:
+            BlockfsError: The host failed, or is full.
+        """
+        with self._stores.lock:
+            state = self._table.peek(ino)
+        if state is not None:
+            with state.publishing:
+                self._flusher.flush(state, publishes=True)
+            self._committer.commit()
+
     def open(self, ino: int, *, may_block: bool = False, stop: Stop = never) -> int | None:
         """Note that the kernel opens a file, and give it the hot file.
 
@@ -283,7 +302,7 @@ class HotFiles:
                 if block_id_of(data) != expected:
                     return False
         with self._stores.lock:
-            return self._table.row(state.ino).size_bytes == size
+            return not state.discarded and self._table.row(state.ino).size_bytes == size
 
 
 def _opened(hot: HotFile) -> int:

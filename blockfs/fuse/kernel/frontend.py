@@ -23,8 +23,9 @@ from blockfs.fuse.calls import Calls
 from blockfs.fuse.kernel import encode
 from blockfs.fuse.kernel.channel import Channel
 from blockfs.fuse.kernel.mounting import greeted, mounted, undo
-from blockfs.fuse.kernel.native import HotFiles, NativeFiles
+from blockfs.fuse.kernel.native import NativeFiles
 from blockfs.fuse.kernel.negotiate import Agreed
+from blockfs.fuse.kernel.preparing import HotFiles
 from blockfs.fuse.kernel.serving import Refused, Serving
 from blockfs.fuse.kernel.translation import Translation
 from blockfs.fuse.writeback import take_pages, take_pages_of_locked

@@ -5,6 +5,9 @@ fails any other open with EIO. RELEASE comes when the last handle is closed, als
 backing file, and go on reading and writing it. So the file is given back when nobody has it open any more but its owner
 (`blockfs.runtime.linux.is_open_elsewhere`); nothing tells of that, so `sweep` looks.
 
+msync(2), and writes to a handle with O_SYNC or O_DSYNC, sync the backing file and tell nobody. So who may do that has
+the file when it would be found again after a crash (`HotFiles.make_durable`), and not before.
+
 Source: fs/fuse/iomode.c, fs/fuse/passthrough.c and fs/fuse/backing.c in Linux 6.18.
 """
 
@@ -12,17 +15,17 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Protocol
 
 import msgspec
 
-from blockfs.engine.portions import Stop, never
 from blockfs.errors import BlockfsError, WouldBlock
 from blockfs.fuse.kernel import wire
 from blockfs.fuse.kernel.encode import CACHE_S
+from blockfs.fuse.kernel.preparing import HotFiles, Preparing
 from blockfs.runtime.linux import is_open_elsewhere
 from blockfs.runtime.logs import Log
 
@@ -38,31 +41,10 @@ READER_WAITS_S: Final = 0.01
 WRITER_WAITS_S: Final = 3.0
 """A guest's disk stays open for days: what it waits for once, it has back soon. But no program expects minutes."""
 
-_PREPARED_AT_ONCE: Final = 4
+NAMED_EVERY_S: Final = 0.1
+"""A new file for reading and writing is native at most so often: it takes a commit, and most of them are short."""
 
 log = Log()
-
-
-class HotFiles(Protocol):
-    """Owns the files of the host that the kernel reads and writes. Thread-safe."""
-
-    def open(self, ino: int, *, may_block: bool = False, stop: Stop = never) -> int | None:
-        """One more user of an inode's file: its descriptor, open for both ways, until `release`; it stays the owner's.
-
-        The owner has it open by this descriptor only, and its copies.
-
-        Returns:
-            None: this one can't be had, and is not used; or `stop` said that nobody wants it any more.
-
-        Raises:
-            WouldBlock: It must be made first, and `may_block` is false.
-        """
-
-    def release(self, ino: int) -> None:
-        """One user less: nobody reads or writes it any more on his behalf. Never waits."""
-
-    def is_hot(self, ino: int) -> bool:
-        """Whether that file is what the inode's content is now. Never waits."""
 
 
 class Registry(Protocol):
@@ -96,45 +78,6 @@ def _anybodys(_doing: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-class Preparing:
-    """Makes files ready in threads of its own, for opens that don't wait to the end. Thread-safe.
-
-    Args:
-        hot: Has the files.
-        owning: Around what a thread does: an error that nobody expected has an owner.
-    """
-
-    def __init__(self, hot: HotFiles, owning: Callable[[str], AbstractContextManager[None]]) -> None:
-        self._hot = hot
-        self._owning = owning
-        self._threads = ThreadPoolExecutor(_PREPARED_AT_ONCE, thread_name_prefix="blocksync-hot")
-        self._lock = threading.Lock()
-        self._under_way: dict[int, Future[None]] = {}
-        self._is_ending = threading.Event()
-
-    def ready(self, ino: int, waits_s: float) -> bool:
-        """Whether a file is ready, or can't be, within some seconds. If not, it is made ready all the same."""
-        with self._lock:
-            preparing = self._under_way.get(ino)
-            if preparing is None:
-                preparing = self._under_way[ino] = self._threads.submit(self._prepare, ino)
-        return bool(wait([preparing], waits_s).done)
-
-    def _prepare(self, ino: int) -> None:
-        try:
-            with suppress(BlockfsError), self._owning("making a file ready"):
-                if self._hot.open(ino, may_block=True, stop=self._is_ending.is_set) is not None:
-                    self._hot.release(ino)
-        finally:
-            with self._lock:
-                del self._under_way[ino]
-
-    def end(self) -> None:
-        """The mount ends: stop what is under way, and wait for that. Idempotent."""
-        self._is_ending.set()
-        self._threads.shutdown(cancel_futures=True)
-
-
 class NativeFiles:
     """The inodes that are open on a native mount. Thread-safe.
 
@@ -148,6 +91,7 @@ class NativeFiles:
         waits_s: How long who reads, and who writes, waits for a large file.
 
     Attributes:
+        clock: Monotonic, in seconds.
         tell: Called, in any thread, when a file without handles is still used: `sweep` soon, and from time to time.
     """
 
@@ -172,6 +116,8 @@ class NativeFiles:
         self._mapped: set[int] = set()
         self._late: set[int] = set()  # went through us before they were ready, or while they were hot already
         self._waits_s = waits_s
+        self.clock: Callable[[], float] = time.monotonic
+        self._named_at_s = -NAMED_EVERY_S
         self._preparing = Preparing(hot, owning)
         self._was_refused = False
         self.tell: Callable[[], None] = _nobody
@@ -193,17 +139,22 @@ class NativeFiles:
                 if not may_block:
                     raise WouldBlock("somebody opens it")
                 self._changed.wait()
-            if now is not None and now.handles:
-                now.handles += 1
-                return
+            is_joining = now is not None and bool(now.handles)
             if now is None:
                 now = self._open[ino] = _Open()
-            now.is_decided = False
-            self._mapped.discard(ino)
+            if is_joining:
+                now.handles += 1
+            else:
+                now.is_decided = False
+                self._mapped.discard(ino)
+        if is_joining:
+            self._join(now, ino, flags, may_block=may_block)
+            return
         try:
-            if now.descriptor is not None:
-                now.backing_id = self._registry.register(now.descriptor)  # it is still mapped
-            elif self._is_worth_it(ino, flags):
+            if now.descriptor is not None:  # it is still mapped
+                self._promise(ino, flags, may_block=may_block)
+                now.backing_id = self._registry.register(now.descriptor)
+            elif self._is_worth_it(ino, flags, is_new=is_new, may_block=may_block):
                 self._make(now, ino, flags, is_new=is_new, may_block=may_block)
         except BaseException:
             self._end(ino, now)
@@ -212,11 +163,35 @@ class NativeFiles:
             now.handles, now.is_decided = 1, True
             self._changed.notify_all()
 
-    def _is_worth_it(self, ino: int, flags: int) -> bool:
+    def _join(self, now: _Open, ino: int, flags: int, *, may_block: bool) -> None:
+        """One handle more, which is counted."""
+        if now.descriptor is None:
+            return
+        try:
+            self._promise(ino, flags, may_block=may_block)
+        except BaseException:
+            self.closing(ino)
+            raise
+
+    def _promise(self, ino: int, flags: int, *, may_block: bool) -> None:
+        """See that what a handle with these flags may sync, and tell nobody of, is found again after a crash."""
+        if not syncs_unseen(flags) or self._hot.is_durable(ino):
+            return
+        if not may_block:
+            raise WouldBlock("the file must be made durable")
+        self._hot.make_durable(ino)
+
+    def creates_in_thread(self, flags: int) -> bool:
+        """Whether a new file with these flags is to be made where it can be waited for."""
+        return syncs_unseen(flags) and self.clock() - self._named_at_s >= NAMED_EVERY_S
+
+    def _is_worth_it(self, ino: int, flags: int, *, is_new: bool, may_block: bool) -> bool:
         if self._hot.is_hot(ino):
             return True
         size = self._size(ino)
-        return size >= WORTH_IT_BYTES or (size == 0 and flags & os.O_ACCMODE != os.O_RDONLY)
+        if size or flags & os.O_ACCMODE == os.O_RDONLY:
+            return size >= WORTH_IT_BYTES
+        return not (is_new and syncs_unseen(flags)) or (may_block and self.creates_in_thread(flags))
 
     def _make(self, now: _Open, ino: int, flags: int, *, is_new: bool, may_block: bool) -> None:
         """Have an inode's file, and register it, if that can be in time. Without our lock: it may take seconds."""
@@ -231,6 +206,8 @@ class NativeFiles:
                 raise
             return  # who asks again finds the file that was made, and is told that there is one
         if descriptor is None:
+            return
+        if not self._is_promised(ino, flags, is_new=is_new, may_block=may_block):
             return
         try:
             now.backing_id = self._registry.register(descriptor)
@@ -247,6 +224,22 @@ class NativeFiles:
             # goes through us the next time. From now on both change behind us, and nothing becomes new of either.
             self._forget_pages(ino)
             self._late.discard(ino)
+
+    def _is_promised(self, ino: int, flags: int, *, is_new: bool, may_block: bool) -> bool:
+        """See to what a handle may sync (`_promise`); False: that can't be, and the file has been given back."""
+        if is_new and syncs_unseen(flags):
+            self._named_at_s = self.clock()
+        try:
+            self._promise(ino, flags, may_block=may_block)
+        except BaseException as error:
+            self._hot.release(ino)
+            if not (is_new and isinstance(error, BlockfsError)):
+                raise
+            # A program that is refused a file which is there then would be told EEXIST next. Through us it has it.
+            log.warning("native.not_durable", ino=ino, reason=str(error))
+            self._late.add(ino)
+            return False
+        return True
 
     def _file(self, ino: int, flags: int) -> int | None:
         """An inode's file, which must be made; None: it can't be had, or not in time."""
@@ -332,6 +325,11 @@ class NativeFiles:
     def valid_s(self, ino: int) -> int:
         """How long the kernel may trust an inode's attributes: not at all while it, or a mapping, changes them."""
         return 0 if self._hot.is_hot(ino) else CACHE_S
+
+
+def syncs_unseen(flags: int) -> bool:
+    """Whether a native handle with these flags of open(2) may sync and tell nobody: by a mapping, or at each write."""
+    return flags & os.O_ACCMODE == os.O_RDWR or bool(flags & os.O_DSYNC)  # of which O_SYNC has the bit
 
 
 def _nobody() -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from blockfs.engine.fatal import Doing
 from blockfs.engine.names.attributes import AttributeChanges, Attributes
-from blockfs.errors import FsError
+from blockfs.errors import FsError, WouldBlock
 from blockfs.fuse.calls import Calls
 from blockfs.fuse.kernel import decode, encode, wire
 from blockfs.fuse.kernel.decode import Header
@@ -249,26 +249,33 @@ class Translation:
             raise
         return encode.opened(fh, *native.opened(ino, fh))
 
-    def _made(self, fh: int, made: Attributes, flags: int) -> bytes:
+    def _in_thread(self, flags: int, *, may_block: bool) -> None:
+        """Before a file is made that must be waited for: afterwards it could not be asked for again."""
+        if not may_block and self._native is not None and self._native.creates_in_thread(flags):
+            raise WouldBlock("the file must be made durable")
+
+    def _made(self, fh: int, made: Attributes, flags: int, *, may_block: bool) -> bytes:
         """The answer to a request that made a file and opened it."""
         native = self._native
         if native is None:
             return encode.entry(made) + encode.opened(fh)
-        opened = self._natively(native, made.ino, flags, fh, is_new=True)
+        opened = self._natively(native, made.ino, flags, fh, is_new=True, may_block=may_block)
         # Else the first write asks for them.
         return encode.entry(made, self._valid_s(made.ino), encode.NEW_NS) + opened
 
     def _create(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.create(body)
+        self._in_thread(asked.flags, may_block=may_block)
         to = header.node, asked.name, asked.mode, asked.flags
         fh, made = self._calls.create(*to, header.maker(asked.umask), may_block=may_block)
-        return self._made(fh, made, asked.flags)
+        return self._made(fh, made, asked.flags, may_block=may_block)
 
     def _tmpfile(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.create(body)  # its name is the kernel's own, of no use to anybody
+        self._in_thread(asked.flags, may_block=may_block)
         caller = header.maker(asked.umask)
         fh, made = self._calls.tmpfile(header.node, asked.mode, asked.flags, caller, may_block=may_block)
-        return self._made(fh, made, asked.flags)
+        return self._made(fh, made, asked.flags, may_block=may_block)
 
     def _read(self, _header: Header, body: memoryview, may_block: bool) -> bytes | memoryview:
         asked = decode.read(body)

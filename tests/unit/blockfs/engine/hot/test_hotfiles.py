@@ -11,7 +11,7 @@ import pytest
 
 from blockfs.engine import volume
 from blockfs.engine.filesystem import Filesystem
-from blockfs.engine.hot import capture, seal
+from blockfs.engine.hot import capture, hotfile, hotfiles, seal
 from blockfs.engine.hot.compare import changed_blocks
 from blockfs.engine.hot.folder import Descriptor, HotFolder
 from blockfs.engine.hot.hotfile import HotFile
@@ -458,6 +458,31 @@ def test_a_copy_between_hot_files_is_shared(filesystem: Filesystem) -> None:
     assert filesystem.copy_range(source, 0, cold, 0, PAGE) == PAGE
     filesystem.files.flush()
     assert sealed(filesystem, cold) == data[:PAGE]
+
+
+def test_a_file_that_is_removed_while_it_is_looked_at_is_no_failure(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks when `flush` fails with ENOENT beside programs that remove their files."""
+    monkeypatch.setattr(hotfile, "_YOUNG_NS", 0)  # it counts as sealed at once
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, noise(3 * BLOCK), 0)
+    filesystem.files.flush(ino)  # somebody has it open: what it is after the last close is not known
+    filesystem.hot.release(ino)
+
+    def removing(*_asked: object) -> list[tuple[int, int]]:
+        filesystem.namespace.unlink(ROOT_INO, b"f")
+        return []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hotfiles, "changed_blocks", removing)
+        filesystem.hot.tidy()
+    assert filesystem.tree.lookup(ROOT_INO, b"f") is None
+    filesystem.commit()
+    filesystem.hot.tidy()
+    assert not os.listdir(filesystem.volume.hot_path)
+    assert findings(filesystem) == []
 
 
 def test_an_unlinked_file_goes_with_its_hot_file(filesystem: Filesystem) -> None:

@@ -19,7 +19,7 @@ from blockfs.fuse.kernel import wire
 from blockfs.fuse.kernel.encode import CACHE_S
 from blockfs.fuse.kernel.native import WAITED_FOR_BYTES, WORTH_IT_BYTES, NativeFiles
 
-INO, SMALL, REFUSED, LARGE, EMPTY = 7, 8, 9, 10, 11
+INO, SMALL, REFUSED, LARGE, EMPTY, OTHER = 7, 8, 9, 10, 11, 12
 THROUGH_US = (wire.FOPEN_KEEP_CACHE, 0)
 
 
@@ -32,6 +32,8 @@ class Hot:
         events: What happened, in order.
         hot: inos whose file is their content.
         mapped: Descriptors of files that somebody else has open, or mapped.
+        unnamed: inos whose file would not be found again after a crash.
+        cant_name: Why that stays so.
     """
 
     def __init__(self) -> None:
@@ -40,6 +42,8 @@ class Hot:
         self.events: list[str] = []
         self.hot: set[int] = set()
         self.mapped: set[int] = set()
+        self.unnamed: set[int] = set()
+        self.cant_name: Exception | None = None
         self.refusal: OSError | None = None
         self.failure: Exception | None = None
         self.meanwhile: Callable[[], None] = lambda: None
@@ -68,6 +72,15 @@ class Hot:
     def is_hot(self, ino: int) -> bool:
         return ino in self.hot
 
+    def is_durable(self, ino: int) -> bool:
+        return ino not in self.unnamed
+
+    def make_durable(self, ino: int) -> None:
+        if self.cant_name is not None:
+            raise self.cant_name
+        self.events.append("make durable")
+        self.unnamed.discard(ino)
+
     def register(self, descriptor: int) -> int:
         if self.refusal is not None:
             raise self.refusal
@@ -84,7 +97,7 @@ class Hot:
         self.events.append("forget")
 
     def native(self) -> NativeFiles:
-        sizes = {SMALL: 1, LARGE: WAITED_FOR_BYTES, EMPTY: 0}
+        sizes = {SMALL: 1, LARGE: WAITED_FOR_BYTES, EMPTY: 0, OTHER: 0}
         return NativeFiles(
             self,
             self,
@@ -140,7 +153,7 @@ def test_a_new_file_waits_for_nothing(native: NativeFiles, hot: Hot) -> None:
 def test_a_new_file_that_would_have_to_wait_goes_through_us(native: NativeFiles, hot: Hot) -> None:
     """Breaks if it is asked for again: it is there then, and the program that has made it is told EEXIST."""
     hot.failure = WouldBlock("a snapshot is being taken")
-    native.opening(INO, os.O_RDWR, is_new=True)
+    native.opening(INO, os.O_WRONLY, is_new=True)
     assert native.opened(INO, 1) == THROUGH_US
     with pytest.raises(WouldBlock):
         native.opening(LARGE, os.O_RDWR)
@@ -331,6 +344,80 @@ def test_who_reads_a_large_file_does_not_wait_and_the_next_one_finds_it_ready(
     native.closed(5)
     native.end()
     assert hot.stop()
+
+
+SYNCS = [os.O_RDWR, os.O_WRONLY | os.O_DSYNC, os.O_WRONLY | os.O_SYNC]
+"""What a handle may sync without telling us."""
+
+
+@pytest.mark.parametrize("flags", SYNCS)
+def test_who_may_sync_unseen_has_a_file_when_it_outlives_a_crash(native: NativeFiles, hot: Hot, flags: int) -> None:
+    """Breaks when what was msync'ed, or written with O_DSYNC, into a file that was just made is gone after a kill."""
+    hot.unnamed.add(EMPTY)
+    with pytest.raises(WouldBlock):
+        native.opening(EMPTY, flags)
+    assert opened(native, 1, EMPTY, flags) == (wire.FOPEN_PASSTHROUGH, 1)
+    assert hot.events == ["open", "make durable", "register", "forget"]
+    assert hot.users == {EMPTY: 1}
+
+
+@pytest.mark.parametrize("flags", SYNCS)
+def test_who_joins_a_file_that_was_made_for_writing_alone_waits_until_it_outlives_a_crash(
+    native: NativeFiles, hot: Hot, flags: int
+) -> None:
+    hot.unnamed.add(INO)
+    native.opening(INO, os.O_WRONLY, is_new=True)
+    assert native.opened(INO, 1) == (wire.FOPEN_PASSTHROUGH, 1)
+    with pytest.raises(WouldBlock):
+        native.opening(INO, flags)
+    hot.cant_name = NoSpaceError("full")
+    with pytest.raises(NoSpaceError):
+        native.opening(INO, flags, may_block=True)
+    hot.cant_name = None
+    assert opened(native, 2, flags=flags) == (wire.FOPEN_PASSTHROUGH, 1)
+    assert hot.events == ["open", "register", "make durable"]
+    native.closed(1)
+    hot.unnamed.add(INO)
+    hot.mapped.add(100 + INO)
+    native.closed(2)
+    with pytest.raises(WouldBlock):
+        native.opening(INO, flags)  # which is mapped still
+    assert opened(native, 3, flags=flags) == (wire.FOPEN_PASSTHROUGH, 2)
+    hot.mapped.clear()
+    native.closed(3)
+    assert (hot.users, hot.ids) == ({INO: 0}, {})
+
+
+@pytest.mark.parametrize("flags", SYNCS)
+def test_new_files_that_may_be_synced_unseen_are_native_now_and_then(native: NativeFiles, hot: Hot, flags: int) -> None:
+    """Breaks when each temporary file of rsync costs a commit; or when no new image is native."""
+    native.clock = lambda: 1000.0
+    assert not native.creates_in_thread(os.O_WRONLY)
+    assert native.creates_in_thread(flags)
+    hot.unnamed |= {EMPTY, OTHER}
+    native.opening(EMPTY, flags, is_new=True, may_block=True)
+    assert native.opened(EMPTY, 1) == (wire.FOPEN_PASSTHROUGH, 1)
+    assert hot.events == ["open", "make durable", "register"]
+    assert not native.creates_in_thread(flags)
+    native.opening(OTHER, flags, is_new=True)
+    assert native.opened(OTHER, 2) == THROUGH_US
+    native.clock = lambda: 1000.1
+    assert native.creates_in_thread(flags)
+
+
+def test_a_new_file_that_cant_be_made_durable_goes_through_us(native: NativeFiles, hot: Hot) -> None:
+    """Breaks if it is refused: it is there then, and the program that has made it is told EEXIST."""
+    hot.unnamed.add(EMPTY)
+    hot.cant_name = NoSpaceError("full")
+    with structlog.testing.capture_logs() as logs:
+        native.opening(EMPTY, os.O_RDWR, is_new=True, may_block=True)
+    assert [one["event"] for one in logs] == ["native.not_durable"]
+    assert native.opened(EMPTY, 1) == THROUGH_US
+    native.closed(1)
+    hot.cant_name = None
+    assert opened(native, 2, EMPTY) == (wire.FOPEN_PASSTHROUGH, 1)
+    assert hot.events[-1] == "forget"  # the kernel has pages of the time before
+    assert hot.users == {EMPTY: 1}
 
 
 class Machine(RuleBasedStateMachine):
