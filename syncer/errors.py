@@ -205,6 +205,24 @@ class SafetyStopError(SyncerError):
         )
 
 
+class RolledBackError(SyncerError):
+    """A repository is older than what this device has seen of it: its store was put back from a backup, perhaps.
+
+    All that came since would look deleted. Who agrees links anew, which merges both sides and deletes nothing.
+    """
+
+    exit_code = ExitCode.SAFETY_STOP
+
+    def __init__(self, expected: str, found: str) -> None:
+        self.expected = expected
+        self.found = found
+        super().__init__(
+            f"safety stop: the repository is older than it was: expected {expected}, found {found}. Nothing was done. "
+            "If its store was put back from a backup, run: blocksync link ROOT URL --relink (that merges both sides "
+            "and deletes nothing)"
+        )
+
+
 class PlanChangedError(SyncerError):
     """A saved plan does not hold any more. Nothing was done.
 

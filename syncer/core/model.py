@@ -228,6 +228,10 @@ class Ages(Protocol):
         """What a person calls it, e.g. "version 12"."""
         ...
 
+    def older(self, expected: str, found: str) -> Exception:
+        """What to raise where a remote is older than what is known of it; both in words."""
+        ...
+
 
 def latest(tags: Iterable[RemoteTag], ages: Ages) -> RemoteTag | None:
     """One that no other is later than; None if there is none at all."""

@@ -28,6 +28,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         settings: How to talk, and how fast at most.
         policy: Of each request; None: patient.
         draw: Random numbers, 0 to 1.
+        memory: File in which a device of a repository remembers its head; None: it only looks.
     """
 
     url: str
@@ -35,6 +36,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     settings: HttpSettings = HttpSettings()
     policy: RetryPolicy | None = None
     draw: Callable[[], float] = random.random
+    memory: str | None = None
 
     def __repr__(self) -> str:
         return f"Way({self.url})"
@@ -62,7 +64,9 @@ def _pithos(way: Way) -> Remote:
 def _repository(way: Way) -> Remote:
     from syncer.remote.repository.access import Access, open_repository  # noqa: PLC0415 - likewise
 
-    return open_repository(way.url, Access.read(way.secret), settings=way.settings, policy=way.policy)
+    return open_repository(
+        way.url, Access.read(way.secret), settings=way.settings, policy=way.policy, memory=way.memory
+    )
 
 
 _Opener: TypeAlias = Callable[[Way], Remote]

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from syncer.core.model import Position, RemoteTag
+from syncer.errors import RootIdentityError
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +59,10 @@ class Serials:
     def name(self, one: RemoteTag | Position) -> str:
         """See Ages."""
         return f"version {_serial(one)}"
+
+    def older(self, expected: str, found: str) -> RootIdentityError:
+        """See Ages."""
+        return RootIdentityError("the container", expected, f"{found}: an older backup?")
 
 
 def _serial(one: RemoteTag | Position) -> int:

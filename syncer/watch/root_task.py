@@ -24,6 +24,7 @@ from syncer.errors import (
     AuthError,
     LockedError,
     RemoteUnavailableError,
+    RolledBackError,
     RootIdentityError,
     SafetyStopError,
     SyncerError,
@@ -329,7 +330,7 @@ class RootTask:
 def _judge(error: BaseException) -> tuple[CycleResult, str]:
     """What an error means for the next cycle, and how it is told."""
     match error:
-        case SafetyStopError():
+        case SafetyStopError() | RolledBackError():
             return CycleResult.CONSENT, str(error)
         case RootIdentityError():
             return CycleResult.ROOT_AWAY, str(error)

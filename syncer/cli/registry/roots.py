@@ -6,6 +6,7 @@
 <uuid>/no-peers    there: the root has nothing to do with devices on the network
 <uuid>/token       the server's token, 0600
 <uuid>/repository  instead of it where the share is a repository: its key, and the store's credentials, 0600
+<uuid>/head        likewise: this device's last commit there
 <uuid>/ignore      the root's own ignore patterns, one a line; absent if there is none
 <uuid>/db, lock    StateDB
 <uuid>/lists/      block lists of an ordinary root's files: a cache
@@ -65,6 +66,7 @@ _PAUSED: Final = "paused"
 _NO_PEERS: Final = "no-peers"
 _TOKEN: Final = "token"  # noqa: S105 - the name of a file
 _KEY: Final = "repository"
+_HEAD: Final = "head"
 _MEDIUM: Final = frozenset({errno.EIO, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG})  # concern one record, not all
 _AGAIN: Final = "remove it and link that root again: both sides are then united, and nothing is deleted"
 
@@ -206,17 +208,25 @@ class LinkedRoot(msgspec.Struct, frozen=True, kw_only=True):
         """File with what opens the share."""
         return os.path.join(self.state, _KEY if self.in_repository else _TOKEN)
 
+    @property
+    def head(self) -> str:
+        """File in which a device of a repository remembers its last commit."""
+        return os.path.join(self.state, _HEAD)
+
     def secret(self) -> str:
         """What `link` kept to open the share: a server's token; of a repository `remote.repository.access.Access`.
 
         Raises:
             NotFoundError: It is gone.
+            CorruptionError: It is no text.
         """
         try:
             with open(self.secret_file, encoding="utf-8") as file:
                 return file.read().strip()
         except FileNotFoundError:
             raise NotFoundError(f"{self.secret_file} is gone; run `blocksync link` again") from None
+        except UnicodeDecodeError:
+            raise CorruptionError(f"{self.secret_file} is damaged; run `blocksync link` again, with --relink") from None
 
 
 class BadRecord(msgspec.Struct, frozen=True, kw_only=True):

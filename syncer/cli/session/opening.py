@@ -143,6 +143,7 @@ def open_share(root: LinkedRoot, settings: HttpSettings | None = None, policy: R
             secret=root.secret(),
             settings=root.record.settings if settings is None else settings,
             policy=policy,
+            memory=root.head,
         )
     )
 

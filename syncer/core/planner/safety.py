@@ -14,8 +14,6 @@ import msgspec
 from syncer.core.model import Ages, BaseRow, Deletions, Plan, Position, RemoteStat, latest
 from syncer.errors import RootIdentityError, SafetyStopError
 
-_OLDER: Final = "an older backup?"
-
 MAX_DELETIONS: Final = 1000
 """More deletions than this on one side need consent."""
 
@@ -108,13 +106,14 @@ def check_age(
         ages: Of that server.
 
     Raises:
-        RootIdentityError: It is older.
+        RootIdentityError: A container is older.
+        RolledBackError: A repository is.
     """
     known = [row.remote for row in rows if row.remote is not None]
     newest = latest(known, ages)
     for mark in (seen, newest):
         if mark is not None and ages.is_later(mark, told):
-            raise RootIdentityError("the container", f"{ages.name(mark)} or later", f"{ages.name(told)}: {_OLDER}")
+            raise ages.older(f"{ages.name(mark)} or later", ages.name(told))
     if newest is None or ages.is_later(told, newest):
         return  # later than all that is known
     versions = {tag.uuid: tag for tag in known if tag.uuid}
@@ -123,7 +122,7 @@ def check_age(
         if before is not None and before != stat.tag and ages.is_later(before, stat.tag):
             name = stat.path.decode("utf-8", "backslashreplace")
             expected = f"{ages.name(before)} of {name} or later"
-            raise RootIdentityError("the container", expected, f"{ages.name(stat.tag)}: {_OLDER}")
+            raise ages.older(expected, ages.name(stat.tag))
 
 
 def check_deletions(plan: Plan, consent: str | None = None, root: str = "ROOT") -> None:

@@ -24,6 +24,7 @@ from syncer.remote.http.transport import HttpSettings
 from syncer.remote.repository.client import RepositoryClient, Writer
 from syncer.remote.repository.format.history import DEVICE_BYTES, DeviceId
 from syncer.remote.repository.format.keys import Keys, MasterKey, derive
+from syncer.remote.repository.memory import MemoryFile
 from syncer.remote.repository.objects import Objects
 from syncer.remote.repository.opening import Kept, check, repository_there, unlock
 from syncer.remote.stores.environment import environment_for
@@ -103,6 +104,7 @@ def open_repository(
     *,
     settings: HttpSettings | None = None,
     policy: RetryPolicy | None = None,
+    memory: str | None = None,
 ) -> RepositoryClient:
     """A client of a repository whose key is kept; nothing is sent yet.
 
@@ -111,6 +113,7 @@ def open_repository(
         access: What is kept.
         settings: How to talk, and how fast at most.
         policy: Of each request.
+        memory: See `open.Way`.
 
     Raises:
         UsageError: No credentials, or a library is missing.
@@ -120,7 +123,11 @@ def open_repository(
         device=DeviceId(access.kept.device), name=socket.gethostname(), tool=importlib.metadata.version("blocksync")
     )
     return RepositoryClient(
-        Objects(store, access.keys), access.kept.config, writer, check=partial(check, store, access.kept)
+        Objects(store, access.keys),
+        access.kept.config,
+        writer,
+        check=partial(check, store, access.kept),
+        memory=None if memory is None else MemoryFile(memory, writer.device),
     )
 
 

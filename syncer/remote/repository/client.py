@@ -50,15 +50,17 @@ from syncer.remote.repository.draft import Draft
 from syncer.remote.repository.format.chunks import Chunker
 from syncer.remote.repository.format.config import Config
 from syncer.remote.repository.format.entries import ID_BYTES, Bytes, decode_entry
-from syncer.remote.repository.format.history import Commit, CommitId, DeviceId, Head
+from syncer.remote.repository.format.history import Commit, CommitId, DeviceId
 from syncer.remote.repository.format.keys import ChunkId
 from syncer.remote.repository.format.lists import blocks_of, blocks_shape, listed_blocks
 from syncer.remote.repository.format.packs import Pack
 from syncer.remote.repository.format.prolly import Root, Shape, reachable
+from syncer.remote.repository.memory import Memory
 from syncer.remote.repository.merge import View, view_of
 from syncer.remote.repository.moments import Moment, Views
 from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.repository.orders import Sent, Work, apply, called
+from syncer.remote.repository.ownhead import OwnHead
 from syncer.remote.repository.packing import Packer, changed_ranges, hole_ranges, packed
 from syncer.remote.repository.reading import ChunkReads
 from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Found, Tree
@@ -111,6 +113,7 @@ class RepositoryClient:
         clock_ns: Callable[[], int] = time.time_ns,
         clock_s: Callable[[], float] = awake_or_asleep_s,
         check: Callable[[], Awaitable[None]] | None = None,
+        memory: Memory | None = None,
     ) -> None:
         """Of a repository that is open.
 
@@ -121,6 +124,7 @@ class RepositoryClient:
             clock_ns: The time that people are told, nanoseconds since the epoch.
             clock_s: How long something takes, sleep included.
             check: Sees, before anything else, that it is the repository that the keys are of; None: somebody did.
+            memory: Remembers this device's head; None: nobody else can be this device.
         """
         self._check = check
         self._info: RemoteInfo | None = None
@@ -144,7 +148,7 @@ class RepositoryClient:
         self._merged: frozenset[CommitId] = frozenset()
         self._merging = trio.Lock()
         self._looked_s = 0.0  # when the look began that the view is of
-        self._own: Head | None = None
+        self._own = OwnHead(objects, writer.device, memory)
         self._work: Work | None = None
         self._spare: Work | None = None  # its commit failed; its packs were sent
         self._lock = trio.Lock()
@@ -302,7 +306,7 @@ class RepositoryClient:
                 vector=work.draft.vector,
                 root=b"" if root is None else msgspec.msgpack.encode(root),
                 number=work.draft.dot.number,
-                device=self._writer.device,
+                device=work.draft.dot.device,
                 time_ns=self._clock_ns(),
                 tool=self._writer.tool,
                 name=self._writer.name,
@@ -318,19 +322,16 @@ class RepositoryClient:
                     self._nodes.written.clear()  # what is of this view is stored now
 
     async def _put_head(self, work: Work, commit: CommitId) -> None:
-        """From here on others see it. No head that was not seen is replaced: it has what nobody else has."""
-        there = await self._objects.head(self._writer.device)
-        if there != self._own:
-            raise RemoteUnavailableError(
-                "this device's head is not the one that was seen; the next cycle looks again. "
-                "If that goes on, the folder and its state are in use on another machine, too: link it there anew"
-            )
-        self._check_age(work)  # no request is between this and the head: a machine may sleep in any of them
-        sequence = 1 if self._own is None else self._own.sequence + 1
-        head = Head(device=self._writer.device, sequence=sequence, commit=commit)
-        now_s = self._clock_s()
-        await self._objects.put_head(head)
-        self._own, self._looked_s = head, now_s
+        """From here on others see it."""
+        now_s = 0.0
+
+        def check() -> None:  # no request is between this and the head: a machine may sleep in any of them
+            nonlocal now_s
+            self._check_age(work)
+            now_s = self._clock_s()
+
+        await self._own.put(commit, check)
+        self._looked_s = now_s
 
     def _check_age(self, work: Work) -> None:
         if self._clock_s() - work.began_s > DRAFT_S:
@@ -349,13 +350,7 @@ class RepositoryClient:
     async def _look(self) -> View:
         await self.open()
         began_s = self._clock_s()
-        heads = await self._objects.heads()
-        if self._own is not None and self._writer.device not in heads:
-            there = await self._objects.head(self._writer.device)  # listings may be of some time ago
-            heads |= {} if there is None else {there.device: there}
-        own = heads.get(self._writer.device)
-        if own is not None and (self._own is None or own.sequence >= self._own.sequence):
-            self._own = own
+        heads = await self._own.heads()
         view = await self._merge(await self._objects.commits([head.commit for head in heads.values()], must=True))
         self._looked_s = began_s
         return view
@@ -370,6 +365,8 @@ class RepositoryClient:
             return self._view
 
     async def _begun(self) -> Work:
+        if self._work is not None and self._work.after != self._own.mark:
+            self._work = None  # another process of this device has committed since; what was told of it is dropped
         if self._work is None:
             spare, self._spare = self._spare, None
             if spare is not None and self._clock_s() - spare.began_s > DRAFT_S / 2:
@@ -383,10 +380,12 @@ class RepositoryClient:
             heads = await self._objects.commits(seen.heads)
             async with self._merging:
                 view = await trio.to_thread.run_sync(view_of, self._nodes, self._shape, heads.items(), _root_of)
+            device = await self._own.begin()
             work = Work(
                 began_s=began_s,
+                after=self._own.mark,
                 view=view,
-                draft=Draft(self._nodes, view, self._writer.device),
+                draft=Draft(self._nodes, view, device),
                 packer=Packer(self._objects, self._chunker) if spare is None else spare.packer,
             )
             self._check_age(work)

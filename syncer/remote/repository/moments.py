@@ -10,6 +10,7 @@ from typing import Self
 import msgspec
 
 from syncer.core.model import Position, RemoteTag
+from syncer.errors import RolledBackError
 from syncer.remote.repository.format.history import CommitId, DeviceId, Vector
 from syncer.remote.repository.merge import View, age
 
@@ -79,6 +80,10 @@ class Views:
     def name(self, one: RemoteTag | Position) -> str:
         """See Ages."""
         return f"version {_number(one)}"
+
+    def older(self, expected: str, found: str) -> RolledBackError:
+        """See Ages."""
+        return RolledBackError(expected, found)
 
 
 def _number(one: RemoteTag | Position) -> int:

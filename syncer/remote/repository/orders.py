@@ -18,6 +18,7 @@ from syncer.errors import ONE_NODE, ConflictOnRemoteError, UnsafeNameError
 from syncer.ports.orders import Delete, Move, MoveTree, Order, SetMeta, Store, Stored
 from syncer.remote.repository.draft import Draft
 from syncer.remote.repository.format.entries import ID_BYTES, Bytes
+from syncer.remote.repository.format.history import DeviceId
 from syncer.remote.repository.merge import View
 from syncer.remote.repository.packing import Cuts, Packer
 from syncer.remote.repository.tree import Found
@@ -46,9 +47,11 @@ class Work(msgspec.Struct, kw_only=True):
         draft: The tree to be.
         packer: Packs on their way.
         contents: That were sent, by object.
+        after: The own head that it follows: device and sequence.
     """
 
     began_s: float
+    after: tuple[DeviceId, int]
     view: View
     draft: Draft
     packer: Packer

@@ -1,0 +1,125 @@
+"""A device's own head: held against what the device remembers of it, and written so that nobody else's is replaced.
+
+Source: docs/design/repository.md, section 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+from msgspec.structs import replace
+
+from syncer.errors import RemoteUnavailableError, RolledBackError
+from syncer.remote.repository.format.history import CommitId, DeviceId, Head
+from syncer.remote.repository.memory import Memory, Own, Standing, judge, new_device
+from syncer.remote.repository.objects import Objects
+
+
+class OwnHead:
+    """Of one device. For one writer at a time."""
+
+    def __init__(self, objects: Objects, device: DeviceId, memory: Memory | None) -> None:
+        """Nothing is read yet.
+
+        Args:
+            objects: The repository's.
+            device: The id that it has if nothing is remembered.
+            memory: What is remembered; None: nobody else can be this device.
+        """
+        self._objects = objects
+        self._memory = memory
+        self._own = Own(device=device)
+        self._is_another = False  # somebody else goes on under our id
+
+    @property
+    def mark(self) -> tuple[DeviceId, int]:
+        """The device, and the number of its last head: what is built on an earlier one does not hold any more."""
+        return self._own.device, self._own.sequence
+
+    async def heads(self) -> dict[DeviceId, Head]:
+        """The heads of all devices, see `Objects.heads`; ours is as it should be.
+
+        Raises:
+            RolledBackError: Ours is older, or another one, than what is remembered.
+        """
+        if self._memory is None:
+            heads = await self._with_ours(await self._objects.heads(), self._own)
+            head = heads.get(self._own.device)
+            if head is not None and head.sequence >= self._own.sequence:
+                self._own = replace(self._own, sequence=head.sequence, commit=head.commit)
+            return heads
+        own = await trio.to_thread.run_sync(self._memory.read)
+        while True:
+            heads = await self._with_ours(await self._objects.heads(), own)
+            # Another process of this device may be just writing; what it writes down comes before its head.
+            now = await trio.to_thread.run_sync(self._memory.read)
+            if now == own:
+                break
+            own = now
+        await self._judge(own, heads.get(own.device))
+        return heads
+
+    async def _with_ours(self, heads: dict[DeviceId, Head], own: Own) -> dict[DeviceId, Head]:
+        """Listings may be of some time ago: who has written is asked for it."""
+        if (own.sequence and judge(own, heads.get(own.device)) is not Standing.OURS) or own.device not in heads:
+            there = await self._objects.head(own.device) if own.sequence or own.next else None
+            return heads if there is None else {**heads, own.device: there}
+        return heads
+
+    async def _judge(self, own: Own, head: Head | None) -> None:
+        standing = judge(own, head)
+        is_ours = standing is Standing.OURS
+        if head is not None and not is_ours and not (standing is Standing.LATER and await self._follows(own, head)):
+            raise RolledBackError(f"head {own.sequence} of this device", f"head {head.sequence}, which does not follow")
+        self._is_another = not is_ours
+        if head is not None and is_ours:
+            own = Own(device=own.device, sequence=head.sequence, commit=head.commit)
+        self._own = own
+
+    async def _follows(self, own: Own, head: Head) -> bool:
+        """Whether a head builds on all that we wrote under this id."""
+        ours = own.next or own.commit
+        if not ours:
+            return True
+        ask = [head.commit]
+        while ask:
+            commits = await self._objects.commits(ask)
+            if ours in commits:
+                return True
+            parents = [parent for each in commits.values() if each.device == own.device for parent in each.parents]
+            ask = [parent for parent in parents if parent not in commits]
+        return False
+
+    async def begin(self) -> DeviceId:
+        """Who writes what is begun now: another device from here on, if somebody else goes on under our id."""
+        if self._is_another:
+            assert self._memory is not None
+            self._own, self._is_another = Own(device=new_device()), False
+            await trio.to_thread.run_sync(self._memory.write, self._own)
+        return self._own.device
+
+    async def put(self, commit: CommitId, check: Callable[[], None]) -> None:
+        """Write the head: from here on others see the commit. No head that was not seen is replaced.
+
+        Args:
+            commit: What it names.
+            check: The last word, right before; what it raises goes on.
+
+        Raises:
+            RemoteUnavailableError: Somebody else has written it since it was looked at.
+        """
+        own, following = self._own, Head(device=self._own.device, sequence=self._own.sequence + 1, commit=commit)
+        there = await self._objects.head(own.device)
+        if (there is not None or own.sequence) and (there is None or there.commit != own.commit):
+            raise RemoteUnavailableError(
+                "this device's head is not the one that was seen: somebody else writes as this device, a clone of this "
+                "machine perhaps; the next cycle looks again"
+            )
+        if self._memory is not None:
+            await trio.to_thread.run_sync(self._memory.write, replace(own, next=commit))
+        check()
+        await self._objects.put_head(following)
+        self._own = Own(device=own.device, sequence=following.sequence, commit=commit)
+        if self._memory is not None:
+            await trio.to_thread.run_sync(self._memory.write, self._own)
