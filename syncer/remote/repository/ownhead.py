@@ -30,6 +30,7 @@ class OwnHead:
         self._objects = objects
         self._memory = memory
         self._own = Own(device=device)
+        self._there: Head | None = None  # as it was seen last
         self._is_another = False  # somebody else goes on under our id
 
     @property
@@ -45,7 +46,7 @@ class OwnHead:
         """
         if self._memory is None:
             heads = await self._with_ours(await self._objects.heads(), self._own)
-            head = heads.get(self._own.device)
+            self._there = head = heads.get(self._own.device)
             if head is not None and head.sequence >= self._own.sequence:
                 self._own = replace(self._own, sequence=head.sequence, commit=head.commit)
             return heads
@@ -62,9 +63,11 @@ class OwnHead:
 
     async def _with_ours(self, heads: dict[DeviceId, Head], own: Own) -> dict[DeviceId, Head]:
         """Listings may be of some time ago: who has written is asked for it."""
-        if (own.sequence and judge(own, heads.get(own.device)) is not Standing.OURS) or own.device not in heads:
-            there = await self._objects.head(own.device) if own.sequence or own.next else None
-            return heads if there is None else {**heads, own.device: there}
+        has_written = own.sequence or own.next
+        if has_written and (own.device not in heads or judge(own, heads[own.device]) is not Standing.OURS):
+            there = await self._objects.head(own.device)
+            if there is not None:
+                return {**heads, own.device: there}
         return heads
 
     async def _judge(self, own: Own, head: Head | None) -> None:
@@ -72,7 +75,7 @@ class OwnHead:
         is_ours = standing is Standing.OURS
         if head is not None and not is_ours and not (standing is Standing.LATER and await self._follows(own, head)):
             raise RolledBackError(f"head {own.sequence} of this device", f"head {head.sequence}, which does not follow")
-        self._is_another = not is_ours
+        self._there, self._is_another = head, not is_ours
         if head is not None and is_ours:
             own = Own(device=own.device, sequence=head.sequence, commit=head.commit)
         self._own = own
@@ -95,7 +98,7 @@ class OwnHead:
         """Who writes what is begun now: another device from here on, if somebody else goes on under our id."""
         if self._is_another:
             assert self._memory is not None
-            self._own, self._is_another = Own(device=new_device()), False
+            self._own, self._there, self._is_another = Own(device=new_device()), None, False
             await trio.to_thread.run_sync(self._memory.write, self._own)
         return self._own.device
 
@@ -110,16 +113,15 @@ class OwnHead:
             RemoteUnavailableError: Somebody else has written it since it was looked at.
         """
         own, following = self._own, Head(device=self._own.device, sequence=self._own.sequence + 1, commit=commit)
-        there = await self._objects.head(own.device)
-        if (there is not None or own.sequence) and (there is None or there.commit != own.commit):
+        if await self._objects.head(own.device) != self._there:
             raise RemoteUnavailableError(
-                "this device's head is not the one that was seen: somebody else writes as this device, a clone of this "
-                "machine perhaps; the next cycle looks again"
+                "this device's head is not the one that was seen: its state is in use on another machine, too, a clone "
+                "perhaps; the next cycle looks again, and goes on as another device"
             )
         if self._memory is not None:
             await trio.to_thread.run_sync(self._memory.write, replace(own, next=commit))
         check()
         await self._objects.put_head(following)
-        self._own = Own(device=own.device, sequence=following.sequence, commit=commit)
+        self._own, self._there = Own(device=own.device, sequence=following.sequence, commit=commit), following
         if self._memory is not None:
             await trio.to_thread.run_sync(self._memory.write, self._own)

@@ -111,7 +111,7 @@ def test_two_clones_that_write_at_once_do_not_replace_each_others_head(tmp_path:
             await each.own.heads()
             await each.own.begin()
         await first.own.put(A, lambda: None)
-        with pytest.raises(RemoteUnavailableError, match="writes as this device"):
+        with pytest.raises(RemoteUnavailableError, match="as another device"):
             await second.own.put(B, lambda: None)
         assert (await first.objects.head(DEVICE)).commit == A
 
@@ -159,6 +159,18 @@ def test_a_store_that_was_put_back_stops_whoever_wrote_since(tmp_path: Path) -> 
         await store.put(name, before)
         with pytest.raises(RolledBackError, match="expected head 2 of this device, found head 1"):
             await Machine(store, tmp_path / "head").own.heads()
+
+    play(scenario)
+
+
+def test_a_device_that_was_forgotten_writes_a_head_again(tmp_path: Path) -> None:
+    async def scenario(store: MemoryStore) -> None:
+        machine = Machine(store, tmp_path / "head")
+        await machine.commits()
+        (name,) = [blob.name for blob in await store.listing("heads/")]
+        await store.delete(name)
+        for each in (machine, Machine(store, tmp_path / "head")):
+            assert await each.commits() == DEVICE
 
     play(scenario)
 
