@@ -74,6 +74,7 @@ KNOB: Final = {
     "parts of a volume": Counts("seeds", 600, 3000, 10_000, "unit/syncer/local/test_volume_part.py"),
     # --- harnesses: kills, power cuts, devices, races, damage
     "six devices": Counts("seconds of trouble", 8, 60, 600, "devices/test_six.py", "devices"),
+    "six devices of a repository": Counts("seconds of trouble", 5, 60, 600, "devices/test_six.py", "devices"),
     "kills of a mount": Counts("kills", 4, 16, 1000, "crash/test_kills.py", "kills"),
     "power cuts": Counts("cuts of a recording", 3, 8, 75, "power/test_power_cut.py", "power"),
     "power cuts, mounted": Counts("cuts of a recording", 1, 1, 5, "power/test_power_cut.py", "power"),

@@ -1,4 +1,7 @@
-"""python -m tests.devices SECONDS SEED: six devices on one container; figures as JSON, exit 1 if anything is lost."""
+"""python -m tests.devices PLACE SECONDS SEED: six devices on one share; figures as JSON, exit 1 if anything is lost.
+
+PLACE: `served`, a container of our server; `swift`, a repository on a real Swift.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ from tests.devices.share import LostError, Share
 def main() -> int:
     """Run once."""
     os.environ["BLOCKSYNC_PEERS"] = "off"  # nothing is sent on this machine's network
-    seconds, seed = float(sys.argv[1]), int(sys.argv[2])
+    place, seconds, seed = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # waited for, never delivered
     with tempfile.TemporaryDirectory(prefix="blocksync-six-") as home:
-        share = Share(Path(home), seed)
+        share = Share(Path(home), place, seed)
         try:
             share.prepare()
             share.trouble(seconds)

@@ -1,7 +1,7 @@
-"""Six devices on one container: real folders, a real server, users who edit at random, kills, skewed clocks, restarts.
+"""Six devices on one share: real folders, a real server, users who edit at random, kills, skewed clocks, restarts.
 
-Everything runs in processes forked from one that has no threads: `python -m tests.devices SECONDS SEED`. What users
-wrote is remembered; a version leaves the books only when a user replaced or deleted it in a folder that held it.
+Everything runs in processes forked from one that has no threads: `python -m tests.devices PLACE SECONDS SEED`. What
+users wrote is remembered; a version leaves the books only when a user replaced or deleted it in a folder that held it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -18,20 +17,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.hashing import block_id
-from blockfs.errors import MissingBlockError
 from syncer.cli import main
 from syncer.cli.verbs import reconcile
 from syncer.core.planner.merge import Policy
 from syncer.local.syscalls import rename_exchange, rename_noreplace
-from tests.kit.ports import free_port
+from tests.devices.places import PLACES, SharedPlace
 
 DEVICES: Final = 6
 _WIDE: Final = "\N{GRINNING FACE}" * 63 + "abc"  # 255 bytes
 _NAMES: Final = ("a", "b", "c.txt", "d", "d/e", "d/f", "g/h", _WIDE, f"d/{_WIDE}")
-_BLOCKSYNC: Final = str(Path(sys.executable).with_name("blocksync"))
-_TOKEN: Final = "token-six six\n"
 _SKEWS: Final = (0, 0, 3600, -3600, 86400 * 400, -86400 * 4000)  # seconds
 _ROUNDS: Final = 40
 _TICK_S: Final = 0.02
@@ -48,6 +42,7 @@ class Device:
     name: str
     home: Path
     skew_s: int
+    place: SharedPlace
     child: int = 0
     consent: list[str] = field(default_factory=list)
 
@@ -72,6 +67,7 @@ class Device:
             os.dup2(out, 1)
             os.dup2(out, 2)
             reconcile.policy_now = self._policy
+            self.place.skew(self.skew_s)
             code = main.run(arguments)
             sys.stdout.flush()
         finally:
@@ -116,34 +112,15 @@ class Device:
 class Share:
     """The whole set-up."""
 
-    def __init__(self, home: Path, seed: int) -> None:
+    def __init__(self, home: Path, place: str, seed: int) -> None:
         self.rng = random.Random(seed)
-        self.store = home / "store"
-        self.token = home / "tokens"
-        self.token.write_text(_TOKEN)
-        self.port = free_port()
-        self.server = self._serve()
-        self.devices = [Device(f"device{number}", home / str(number), skew) for number, skew in enumerate(_SKEWS)]
+        self.seed = seed
+        self.place: SharedPlace = PLACES[place](home)
+        self.devices = [
+            Device(f"device{number}", home / str(number), skew, self.place) for number, skew in enumerate(_SKEWS)
+        ]
         self.must: set[bytes] = set()
         self.counts = dict.fromkeys(("written", "cycles", "kills", "restarts", "conflict_copies"), 0)
-
-    # --- the server
-
-    def _serve(self) -> subprocess.Popen[str]:
-        command = [_BLOCKSYNC, "serve", self.store, "--listen", f"127.0.0.1:{self.port}", "--token-file", self.token]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        assert process.stdout is not None
-        assert any("listening on " in line for line in process.stdout), "the server ended before it was ready"
-        return process
-
-    def restart(self) -> None:
-        """Kill the server and start it again on its port."""
-        self.server.kill()
-        self.server.wait()
-        assert self.server.stdout is not None
-        self.server.stdout.close()
-        self.server = self._serve()
-        self.counts["restarts"] += 1
 
     def close(self) -> None:
         """End what was started."""
@@ -151,10 +128,7 @@ class Share:
             if device.child:
                 os.kill(device.child, signal.SIGKILL)
                 os.waitpid(device.child, 0)
-        self.server.kill()
-        self.server.wait()
-        assert self.server.stdout is not None
-        self.server.stdout.close()
+        self.place.close()
 
     # --- users
 
@@ -181,7 +155,7 @@ class Share:
 
     def _content(self) -> bytes:
         self.counts["written"] += 1
-        return b"version %d of %d\n" % (self.counts["written"], self.port)
+        return b"version %d of %d\n" % (self.counts["written"], self.seed)
 
     def _rewrite(self, path: Path) -> None:
         """In place, through one descriptor: what it held is what is replaced."""
@@ -230,10 +204,9 @@ class Share:
 
     def prepare(self) -> None:
         """Link all."""
-        url = f"pithos+http://127.0.0.1:{self.port}/v1/six/share"
         for device in self.devices:
             device.root.mkdir(parents=True)
-            pid = device.run(["link", str(device.root), url, "--token-file", str(self.token)])
+            pid = device.run(["link", str(device.root), self.place.url, *self.place.link])
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, device.output.read_text()
 
     def trouble(self, seconds: float) -> None:
@@ -252,7 +225,8 @@ class Share:
                 device.start()
                 self.counts["cycles"] += 1
             if self.rng.random() < 0.002:
-                self.restart()
+                self.place.restart()
+                self.counts["restarts"] += 1
             for each in self.devices:
                 self._reap(each, os.WNOHANG)
 
@@ -276,6 +250,7 @@ class Share:
             self._reap(device)
         for _ in range(_ROUNDS):
             busy = False
+            self.place.settle()
             for device in self.devices:
                 device.start()
                 code = self._reap(device)
@@ -297,10 +272,6 @@ class Share:
                 raise LostError(f"{device.name} has other folders: {different}")
         self.counts["conflict_copies"] = sum("(conflict " in name for name in first)
         found = set(first.values()).union(*(device.trash() for device in self.devices))
-        blocks = BlockDirectory.open(str(self.store / "blocks"), read_only=True) if self.must - found else None
-        for version in sorted(self.must - found):
-            assert blocks is not None
-            try:
-                blocks.get(block_id(version))
-            except MissingBlockError:
-                raise LostError(f"nowhere: {version!r}") from None
+        nowhere = self.place.lacks(self.must - found)
+        if nowhere:
+            raise LostError(f"nowhere: {sorted(nowhere)}")

@@ -101,6 +101,7 @@ class Checker:
         self._chosen = chosen
         self._told = told
         self._sizes: dict[str, int] = {}
+        self._missing: set[str] = set()
         self._known: set[ChunkId] = set()
 
     async def run(self) -> Findings:
@@ -183,7 +184,7 @@ class Checker:
         try:
             blocks_of(self._nodes, file, self._grid)
             for chunk in chunks_of(self._nodes, file):
-                size = self._sizes.get(chunk.pack.name)
+                size = self._size_of(chunk.pack.name)
                 if size is None:
                     return f"the pack {chunk.pack.name} is missing"
                 if chunk.offset + chunk.stored > size:
@@ -191,6 +192,16 @@ class Checker:
         except SyncerError as error:
             return str(error)
         return None
+
+    def _size_of(self, name: str) -> int | None:
+        """Of a pack; None: there is none. What a listing does not tell may be there all the same: it may lag."""
+        if name not in self._sizes and name not in self._missing:
+            found = trio.from_thread.run(self._objects.store.head, name)
+            if found is None:
+                self._missing.add(name)
+            else:
+                self._sizes[name] = found.size_bytes
+        return self._sizes.get(name)
 
     def _indexed(self) -> None:
         named = {pack.name: size for pack, size in self._objects.packs()}

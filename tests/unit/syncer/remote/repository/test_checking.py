@@ -13,6 +13,7 @@ from syncer.ports.orders import write_one
 from syncer.remote.repository.checking import Checker, Findings
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
+from syncer.remote.stores.port import Blob
 from tests.contract.writing import store_order
 from tests.unit.syncer.remote.repository.nodes import KEYS
 from tests.unit.syncer.remote.repository.share import GRID, Share, listed, path, put, random_bytes
@@ -106,3 +107,16 @@ def test_what_a_crash_leaves_is_no_problem(whole: Stored) -> None:
     found = checked(share.objects)
     assert found.problems == []
     assert found.unnamed_packs == 1
+
+
+class Lagging(MemoryStore):
+    """A listing that does not tell of packs yet, as Swift's may."""
+
+    async def listing(self, prefix: str) -> list[Blob]:
+        return [] if prefix == "packs/" else await super().listing(prefix)
+
+
+def test_what_a_listing_does_not_tell_yet_is_not_missing(whole: Stored) -> None:
+    found = trio.run(Checker(Objects(Lagging(dict(whole)), KEYS), GRID, share=1.0).run)
+    assert found.problems == []
+    assert found.packs_read
