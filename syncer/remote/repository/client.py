@@ -150,6 +150,7 @@ class RepositoryClient:
         self._looked_s = 0.0  # when the look began that the view is of
         self._own = OwnHead(objects, writer.device, memory)
         self._work: Work | None = None
+        self._is_undone = False  # some of what was told since the last commit
         self._spare: Work | None = None  # its commit failed; its packs were sent
         self._lock = trio.Lock()
 
@@ -289,6 +290,9 @@ class RepositoryClient:
         async with self._lock:
             # If it fails, what was ordered is given up, as who ordered it does: a look tells what became of it.
             work, self._work = self._work, None
+            if self._is_undone:
+                self._is_undone = False
+                raise RemoteUnavailableError("another process of this device has committed; the next cycle looks again")
             if work is None or work.draft.is_empty:
                 return
             self._spare = work
@@ -366,7 +370,9 @@ class RepositoryClient:
 
     async def _begun(self) -> Work:
         if self._work is not None and self._work.after != self._own.mark:
-            self._work = None  # another process of this device has committed since; what was told of it is dropped
+            # Another process of this device has committed since. What was told of it can't be, so no commit may seem
+            # to have it.
+            self._is_undone, self._work = not self._work.draft.is_empty, None
         if self._work is None:
             spare, self._spare = self._spare, None
             if spare is not None and self._clock_s() - spare.began_s > DRAFT_S / 2:

@@ -195,6 +195,26 @@ def test_a_head_that_was_not_seen_is_not_replaced() -> None:
     trio.run(main)
 
 
+def test_no_commit_seems_to_have_what_was_dropped_before_it() -> None:
+    """Another process commits as this device between two writes of a cycle: no row may speak of the first one."""
+
+    async def main() -> None:
+        objects: dict[str, tuple[bytes, int]] = {}
+        one, other = client_on(MemoryStore(objects), 1), client_on(MemoryStore(objects), 1)
+        await put(one, "first", b"first")
+        await put(other, "other's", b"other's")
+        await other.commit()
+        await one.list_objects()
+        await put(one, "second", b"second")
+        with pytest.raises(RemoteUnavailableError):
+            await one.commit()
+        await put(one, "third", b"third")
+        await one.commit()
+        assert set(await listed(client_on(MemoryStore(objects), 2))) == {b"other's", b"third"}
+
+    trio.run(main)
+
+
 class Coarse(MemoryStore):
     """Its clock tells seconds, as S3's and SFTP's do."""
 

@@ -15,7 +15,7 @@ import trio
 
 from syncer.core.model import Kind, Position, RelPath, meta_of
 from syncer.core.planner.safety import check_age
-from syncer.errors import CorruptionError, FormatTooNewError, RootIdentityError, SyncerError
+from syncer.errors import CorruptionError, FormatTooNewError, RolledBackError, SyncerError
 from syncer.ports.orders import Delete, write_one
 from syncer.remote.repository.checking import Checker
 from syncer.remote.repository.client import RepositoryClient, Writer
@@ -198,8 +198,8 @@ def harmed(objects: Stored, past: Past, random: Random) -> set[str]:
 
 def expect_named(error: SyncerError, names: set[str]) -> None:
     """Damage by its name, or a store that went back; a missing index is known by what it does not tell."""
-    if isinstance(error, RootIdentityError):
-        assert error.exit_code == 18
+    if isinstance(error, RolledBackError):
+        assert error.exit_code == 16
         assert any(name.startswith("heads/") for name in names)
     else:
         assert error.exit_code in {14, 15}
@@ -219,7 +219,7 @@ async def a_device_that_knows(objects: Stored, past: Past, clock: Clock, names: 
             assert not told.objects
             assert not told.deleted
         assert await contents(client) == past.truth
-    except (RootIdentityError, *WRONG) as error:
+    except (RolledBackError, *WRONG) as error:
         expect_named(error, names)
 
 
@@ -326,7 +326,7 @@ def test_a_commit_under_the_number_of_another_one_is_no_continuation() -> None:
         fresh = client_on(objects, 2, clock)
         assert await fresh.changes(seen) is None
         listing = await fresh.list_objects()
-        with pytest.raises(RootIdentityError):
+        with pytest.raises(RolledBackError):
             check_age(seen, [], listing.objects, listing.position, fresh.ages)
 
     trio.run(main)
