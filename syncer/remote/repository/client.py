@@ -201,8 +201,8 @@ class RepositoryClient:
         own: Sequence[RemoteTag] = (),
     ) -> Changes | None:
         """See Remote."""
-        moment = Moment.at(since)
-        if moment.repository != self._objects.keys.repository.hex():
+        moment = Moment.read(since)
+        if moment is None or moment.repository != self._objects.keys.repository.hex():
             return None
         info, view = await self.open(), await self._look()
         if moment.was_undone(Moment.of(self._objects.keys.repository, view)):
@@ -377,6 +377,8 @@ class RepositoryClient:
             spare, self._spare = self._spare, None
             if spare is not None and self._clock_s() - spare.began_s > DRAFT_S / 2:
                 spare = None  # there would be little time left
+            if spare is not None:
+                spare.packer.forget_unsent()
             seen = self._view
             if seen is None or self._clock_s() - self._looked_s > DRAFT_S / 2:
                 seen = await self._look()

@@ -45,6 +45,14 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
         """Reverse of `position`."""
         return msgspec.json.decode(position.raw, type=cls)
 
+    @classmethod
+    def read(cls, position: Position) -> Self | None:
+        """As `at`; None: another remote's."""
+        try:
+            return cls.at(position)
+        except (msgspec.MsgspecError, ValueError):
+            return None
+
     @property
     def position(self) -> Position:
         """As others keep it."""

@@ -124,6 +124,16 @@ class Packer:
                 self._packs.append(pack)
                 del self._full[0]
 
+    def forget_unsent(self) -> None:
+        """Begin anew with what was sent: what could not be sent, for want of room perhaps, is cut again if need be."""
+        with self._lock:
+            unsent = {pack.ref for pack, _ in self._full}
+            self._full.clear()
+            self._builder = None
+            self._new = {
+                name: found for name, found in self._new.items() if found is not None and found.pack not in unsent
+            }
+
     async def finish(self) -> None:
         """Send the rest: afterwards each chunk has a place."""
         await trio.to_thread.run_sync(self._close)
