@@ -131,7 +131,6 @@ class ShareCircle:
         self._somebody = trio.Event()
         self._greet_s = FIRST_GREET_S
         self._begun = trio.current_time()
-        self._last_s = -math.inf  # somebody was heard
 
     # --- Circle
 
@@ -152,7 +151,8 @@ class ShareCircle:
             await self._somebody.wait()
         for _ in range(_TURNS):
             await trio.lowlevel.checkpoint()
-        return trio.current_time() >= max(self._begun + SETTLED_S, self._last_s + SILENT_S)
+        last_s = self._lan.session.last_heard_s(self.share)
+        return trio.current_time() >= max(self._begun + SETTLED_S, last_s + SILENT_S)
 
     def join(self, asker: Asker) -> None:
         """See Circle."""
@@ -233,7 +233,7 @@ class ShareCircle:
     def heard(self) -> None:
         """Somebody of the share is there."""
         self._somebody.set()
-        self._last_s = now = trio.current_time()
+        now = trio.current_time()
         for asker, _ in list(self._askers.values()):
             asker.heard(now)
 

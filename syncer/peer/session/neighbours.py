@@ -40,10 +40,15 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Neighbours:
-    """The peers of one share. Only valid frames come here."""
+    """The peers of one share. Only valid frames come here.
+
+    Attributes:
+        last_s: When somebody was heard last, who may be gone since, monotonic seconds; -inf: nobody ever was.
+    """
 
     def __init__(self) -> None:
         """Nobody."""
+        self.last_s = -math.inf
         self._heard: OrderedDict[PeerId, Neighbour] = OrderedDict()  # who was heard last is last
         self._connected: set[PeerId] = set()
 
@@ -53,6 +58,7 @@ class Neighbours:
         Returns:
             Whether it was not live before.
         """
+        self.last_s = now
         before = self._heard.get(peer)
         was_live = self.is_live(peer, now)
         if before is None:

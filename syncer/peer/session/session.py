@@ -191,6 +191,11 @@ class Session:
         state = self._shares.get(share)
         return state.neighbours.all(now, within_s=KNOWN_S) if state is not None else []
 
+    def last_heard_s(self, share: str) -> float:
+        """When somebody of a share was heard last, who may be gone since; -inf: nobody ever was."""
+        state = self._shares.get(share)
+        return -math.inf if state is None else state.neighbours.last_s
+
     def connected(self, share: str, peer: PeerId) -> None:
         """A connection to this peer is made: it is asked over it when there is much to ask."""
         if share in self._shares:

@@ -128,6 +128,29 @@ async def test_nobody_says_anything_when_nothing_is_wanted() -> None:
 
 
 @on_a_clock
+async def test_who_does_not_answer_is_not_there_if_nobody_was_heard_for_an_hour() -> None:
+    """Not an hour after somebody came who then was heard all the time: he may still be there."""
+    wire = Wire()
+    one, two = Station(wire), Station(wire)
+    async with running(one):
+        one.exchange.share("root", [KEY], Shelf())
+        circle = one.exchange.circle("root")
+        assert circle is not None
+        assert not await circle.known()  # somebody may be slow to answer HELLO
+        await trio.sleep(0.5)
+        assert await circle.known()
+        async with running(two):
+            two.exchange.share("root", [KEY], Shelf(BLOCKS))
+            for number in range(100):
+                await trio.sleep(50)
+                assert len(await one.fetches(BLOCKS[number % 50 : number % 50 + 1])) == 1
+        await trio.sleep(3590)
+        assert not await circle.known()
+        await trio.sleep(10)
+        assert await circle.known()
+
+
+@on_a_clock
 async def test_what_one_gets_while_another_asks_goes_on_to_it() -> None:
     wire = Wire()
     one, two = Station(wire), Station(wire)
