@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
+import msgspec
 import trio
 
 from blockfs.runtime.logs import Log
@@ -31,11 +32,10 @@ from syncer.peer.links.address import Address
 from syncer.peer.links.host import is_wireless, metered
 from syncer.peer.links.interfaces import Facts, Usable, usable
 from syncer.peer.links.link import Came, Gone, Link, Received
-from syncer.peer.links.rtnetlink import Interface
 from syncer.peer.links.sockets import Arrived, Sockets
 from syncer.peer.links.watching import Changes, interfaces
 from syncer.peer.session.budget import Bucket
-from syncer.peer.settings import Peers
+from syncer.peer.settings import Peers, Use
 from syncer.peer.wire.carrier import Carrier
 from syncer.peer.wire.frames import MAX_FRAME_BYTES
 
@@ -44,6 +44,7 @@ log = Log()
 READ_PER_S: Final = 2000  # frames; at 10 µs each, 2 % of a core. 10,000 wants of a neighbour are 56 frames
 _BATCH: Final = 64
 _REST_S: Final = 0.01  # of a reader that has used up its frames: it wakes for 20 at once, not for each
+LOOK_S: Final = 0.25  # not more often: containers that come and go make dozens of interfaces a second
 _AGAIN_S: Final = 30.0  # after the kernel could not be asked: a sandbox, or too many open files
 _MOST_BYTES: Final = 2048
 assert _MOST_BYTES > MAX_FRAME_BYTES, "a frame that is too long must be seen to be"
@@ -82,7 +83,7 @@ class Links:
         self._by_index: dict[int, str] = {}
         self._came: dict[str, Came] = {}
         self._metered: dict[str, bool] = {}
-        self._found: list[Interface] = []
+        self._near: list[Usable] = []
         self._pace = Bucket(READ_PER_S, READ_PER_S)
         self._happened: Happened = _nobody
 
@@ -171,6 +172,7 @@ class Links:
     async def _watch(self, changes: Changes, nursery: trio.Nursery) -> None:
         failed = False
         while True:
+            looked_s = trio.current_time()
             try:
                 found = interfaces()
             except OSError as error:
@@ -180,11 +182,13 @@ class Links:
                 await trio.sleep(_AGAIN_S)
                 continue
             failed = False
-            if found != self._found:
+            near = usable(found, msgspec.structs.replace(self._settings, on_metered=Use.ON), self._sockets, _facts)
+            if near != self._near:  # NetworkManager is a process each time: not for each container that comes
                 self._metered = await metered(self._environment)
-                self._found = found
+                self._near = near
             self._update(usable(found, self._settings, self._sockets, self._facts), nursery)
             await changes.wait()
+            await trio.sleep_until(looked_s + LOOK_S)
 
     def _facts(self, name: str) -> Facts:
         return Facts(wireless=is_wireless(name), metered=self._metered.get(name))
@@ -221,6 +225,12 @@ class Links:
                     if ear is not None:
                         trio.lowlevel.notify_closing(ear)
                         ear.close()
+
+
+def _facts(name: str) -> Facts:
+    """Of any interface, as far as they say whether it may be used."""
+    del name
+    return Facts()
 
 
 def _nobody(event: Event) -> None:

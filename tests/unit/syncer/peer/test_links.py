@@ -7,16 +7,18 @@ import socket
 from collections import Counter
 from collections.abc import Iterator
 
+import msgspec
 import pytest
 import trio
 import trio.testing
 
 from syncer.peer.links.address import Address
 from syncer.peer.links.interfaces import Usable
-from syncer.peer.links.link import Link
+from syncer.peer.links.link import Came, Link
 from syncer.peer.links.links import READ_PER_S, Event, Links
 from syncer.peer.links.rtnetlink import RUNNING, UP, Interface
 from syncer.peer.links.sockets import Arrived, Wire
+from syncer.peer.links.watching import Changes
 from syncer.peer.settings import Peers, Use
 from syncer.peer.wire.carrier import Carrier
 
@@ -105,6 +107,47 @@ def test_a_full_queue_is_counted_and_not_told(told: list[str]) -> None:
     link = Link(USABLE, {Carrier.ETHERNET: Flood(errno.ENOBUFS, errno.EAGAIN)}, Counter())
     assert [link.send(b"x", None, 0.0) for _ in range(3)] == [False, False, True]
     assert told == []
+
+
+def test_containers_that_come_and_go_cost_few_looks_and_no_question_to_network_manager(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A hundred changes a second for ten seconds; breaks as a process that NetworkManager is asked with for each."""
+    looks, asked = 0, 0
+    wire = USABLE.interface
+
+    def found() -> list[Interface]:
+        nonlocal looks
+        looks += 1
+        return [wire, Interface(index=100 + looks, name=f"veth{looks}", mtu=1500, flags=UP | RUNNING, master=99)]
+
+    async def metered(environment: object) -> dict[str, bool]:
+        nonlocal asked
+        asked += 1
+        return {"lan0": False}
+
+    class Busy(Changes):
+        async def wait(self) -> None:
+            await trio.sleep(0.01)
+
+    monkeypatch.setattr("syncer.peer.links.links.interfaces", found)
+    monkeypatch.setattr("syncer.peer.links.links.metered", metered)
+    monkeypatch.setattr("syncer.peer.links.links.Changes", Busy)
+    told: list[Event] = []
+
+    async def main() -> None:
+        nonlocal wire
+        links = Links(Peers(), {Carrier.ETHERNET: Flood()})
+        with trio.move_on_after(10):
+            await links.run(told.append)
+        assert (looks, asked) == (40, 1)
+        wire = msgspec.structs.replace(wire, mtu=1400)
+        with trio.move_on_after(1):
+            await links.run(told.append)
+        assert asked == 2
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+    assert [event.bound for event in told if isinstance(event, Came)] == [1440, 1340]
 
 
 def test_what_is_for_an_interface_that_is_gone_is_not_sent() -> None:
