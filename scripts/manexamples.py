@@ -98,6 +98,11 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("Keep scratch files out of the sync:", "blocksync ignore ~/images add '*.tmp' /cache/"),
         ("Is this file synced, and why not?", "blocksync ignore ~/images check notes.tmp"),
     ),
+    "ui": (
+        ("Look at the roots with a browser:", "blocksync ui"),
+        ("Have the browser show it, if there is one here:", "blocksync ui --open"),
+        ("Have done with it:", "blocksync ui --close"),
+    ),
     "trash": (
         ("What was deleted or replaced here:", "blocksync trash ls ~/images"),
         ("Get a file back to its place:", "blocksync trash restore ~/images/report.txt"),

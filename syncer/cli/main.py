@@ -31,3 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     with interpreter.not_now():
         from syncer.cli.running import run_verb  # noqa: PLC0415 - after `main` has seen to Ctrl-C
     return run_verb(arguments)
+
+
+if __name__ == "__main__":
+    main()

@@ -65,6 +65,11 @@ class RowReader:
     def __len__(self) -> int:
         return int(self._txn.stat(self._base)["entries"])
 
+    def count_names(self, mark: bytes) -> int:
+        """How many rows have `mark` in their name; no row is read, and nothing is kept in memory."""
+        with self._txn.cursor(db=self._by_path) as cursor:
+            return sum(mark in key[NID_KEY.size :] for key in cursor.iternext(keys=True, values=False))
+
     def row(self, nid: Nid) -> BaseRow | None:
         """See BaseRows."""
         raw = self._txn.get(NID_KEY.pack(nid), db=self._base)

@@ -74,6 +74,10 @@ async def _answer(stream: trio.SocketStream, daemon: Daemon, question: Question)
         await _send(stream, Lifted(lifted=0 if daemon.lan is None else daemon.lan.unban(question.who)))
     elif question.ask == "blocks":
         await _relay(stream, daemon, question.uuid)
+    elif question.ask == "ui":
+        await _send(stream, await daemon.page.open(question.listen))
+    elif question.ask == "ui-close":
+        await _send(stream, await daemon.page.close())
     elif question.ask == "reload":
         daemon.reload()
         await _send(stream, Done(done=True))

@@ -5,7 +5,8 @@ This is the commands' side of it, which needs no event loop; `answers.py` is the
 A Unix stream socket beside the registry, for its own user. One JSON line each way: `{"ask":"live"}` is answered once,
 `{"ask":"follow"}` whenever something changed, `{"ask":"reload"}` and `{"ask":"sync","uuid":…}` with `{"done":true}`.
 `{"ask":"peers"}` is answered once, `{"ask":"unban","who":…}` with `{"lifted":n}`. After `{"ask":"blocks","uuid":…}` the
-connection speaks as `peer.relay` has it. A daemon of an older release hangs up at a question that it does not know.
+connection speaks as `peer.relay` has it. `{"ask":"ui","listen":…}` and `{"ask":"ui-close"}` are
+answered with a `Page`. A daemon of an older release hangs up at a question that it does not know.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ TIMEOUT_S: Final = 10.0
 class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is asked."""
 
-    ask: Literal["live", "follow", "reload", "sync", "peers", "unban", "blocks"]
+    ask: Literal["live", "follow", "reload", "sync", "peers", "unban", "blocks", "ui", "ui-close"]
     uuid: str = ""
     who: str = ""
+    listen: str = ""
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +50,38 @@ class Lifted(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to "unban"."""
 
     lifted: int
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to "ui" and "ui-close".
+
+    Attributes:
+        address: Where the page is, or was; empty: there is none.
+        link: Opens it, once, within some minutes.
+        refused: Why it was not opened; empty: it was.
+        exit_code: For who asked.
+    """
+
+    address: str = ""
+    link: str = ""
+    refused: str = ""
+    exit_code: int = 0
+
+
+class Ready(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line of the page's process: see `page.py`.
+
+    Attributes:
+        address: Where it is, as a browser's address line has it.
+        listen: HOST:PORT.
+        refused: Why it ended instead.
+        exit_code: For who asked.
+    """
+
+    address: str = ""
+    listen: str = ""
+    refused: str = ""
+    exit_code: int = 0
 
 
 class OlderDaemonError(SyncerError):
@@ -124,6 +158,28 @@ def unban(path: str, who: str = "") -> int:
         NotWatchingError, OlderDaemonError: See `peers`.
     """
     return _known(path, Question(ask="unban", who=who), Lifted).lifted
+
+
+def open_page(path: str, listen: str) -> Page:
+    """Have the daemon serve its page; returns a link to it.
+
+    Args:
+        path: The daemon's socket.
+        listen: HOST:PORT; empty: where it listens already, else the usual place.
+
+    Raises:
+        NotWatchingError, OlderDaemonError: See `peers`.
+    """
+    return _known(path, Question(ask="ui", listen=listen), Page)
+
+
+def close_page(path: str) -> Page:
+    """Have the daemon end its page; who looks at it is signed out.
+
+    Raises:
+        NotWatchingError, OlderDaemonError: See `peers`.
+    """
+    return _known(path, Question(ask="ui-close"), Page)
 
 
 def question(ask: Literal["blocks"], uuid: str) -> bytes:

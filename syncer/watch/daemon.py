@@ -14,6 +14,7 @@ import trio
 from blockfs.runtime.logs import Log
 from blockfs.runtime.notify import ServiceManager
 from syncer.watch.live import DaemonLive, RootLive
+from syncer.watch.page import NO_PAGE, PageProcess
 from syncer.watch.root_task import RootTask, Surroundings
 from syncer.watch.work import RootPorts
 
@@ -56,15 +57,22 @@ class Daemon:
     Attributes:
         changed: Set, and replaced by another, when `live` may have changed.
         lan: Where blocks come from and go to beside the server; None: nowhere.
+        page: What people look at with a browser, when somebody asks for it.
     """
 
     def __init__(
-        self, registered: Registered, around: Surroundings, manager: ServiceManager, lan: Lan | None = None
+        self,
+        registered: Registered,
+        around: Surroundings,
+        manager: ServiceManager,
+        lan: Lan | None = None,
+        page: Sequence[str] = NO_PAGE,
     ) -> None:
         self._registered = registered
         self._around = around
         self._manager = manager
         self.lan = lan
+        self.page = PageProcess(page)
         self._tasks: dict[str, tuple[RootTask, trio.CancelScope]] = {}
         self._damaged: dict[str, RootLive] = {}
         self._nursery: trio.Nursery | None = None
@@ -149,6 +157,7 @@ class Daemon:
                 self.reload()
                 if self.lan is not None:
                     nursery.start_soon(self.lan.run)
+                nursery.start_soon(self.page.run)
                 if serve is not None:
                     await nursery.start(serve, self)
                 if watchdog_s is not None:

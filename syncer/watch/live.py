@@ -29,6 +29,7 @@ class RootLive(msgspec.Struct, frozen=True, kw_only=True):
         next: When something is tried again or looked at on its own account, seconds since the epoch; None: never.
         cycles: Cycles since the daemon began.
         moving: Path of what was synced last in a running cycle.
+        progress: How far that cycle is, by the keys of `reconcile --json`: its last line `looking` or `progress`.
         last: Figures of the last cycle, by the keys of `reconcile`'s summary.
     """
 
@@ -44,6 +45,7 @@ class RootLive(msgspec.Struct, frozen=True, kw_only=True):
     next: float | None = None
     cycles: int = 0
     moving: str = ""
+    progress: dict[str, int] = {}
     last: dict[str, int | float] = {}
 
 

@@ -280,7 +280,7 @@ class RootTask:
             "watch.cycle", outcome=result.value, detail=detail, full=work.local.everything, **_figures(report)
         )
         counts = report.counts() if report is not None else self.live.last
-        self.live = structs.replace(self.live, cycles=self.live.cycles + 1, last=counts, moving="")
+        self.live = structs.replace(self.live, cycles=self.live.cycles + 1, last=counts, moving="", progress={})
         self._show(_PHASES[result], detail)
 
     async def _run(self, remote: Remote, work: Work) -> tuple[CycleResult, str, Report | None]:
@@ -305,8 +305,8 @@ class RootTask:
 
     # --- what shows
 
-    def _moving(self, path: str) -> None:
-        self.live = structs.replace(self.live, moving=path)
+    def _moving(self, path: str, progress: dict[str, int]) -> None:
+        self.live = structs.replace(self.live, moving=path, progress=progress)
         self._around.told()
 
     def _show(self, phase: Phase, detail: str = "") -> None:

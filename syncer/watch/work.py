@@ -40,6 +40,10 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 ALL: Final = Work(local=EVERYTHING, remote=True)
 
 
+Moving = Callable[[str, dict[str, int]], None]
+"""Is told what a cycle has synced last (a path for a person, or nothing), and how far it is: `RootLive.progress`."""
+
+
 class RootPorts(Protocol):
     """One linked root as the daemon needs it. Made by the command line.
 
@@ -61,8 +65,8 @@ class RootPorts(Protocol):
         """A client for as long as the root is watched."""
         ...
 
-    async def cycle(self, remote: Remote, work: Work, moving: Callable[[str], None]) -> Report:
-        """One cycle. Looks at least at what `work` names; records how it ended; tells `moving` what it has synced.
+    async def cycle(self, remote: Remote, work: Work, moving: Moving) -> Report:
+        """One cycle. Looks at least at what `work` names; records how it ended; tells `moving` how far it is.
 
         Raises:
             SyncerError, BlockfsError, OSError: It was broken off.

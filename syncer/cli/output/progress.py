@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from blockfs.runtime.output import JsonValue
 from blockfs.runtime.units import format_size
 from syncer.core.model import Action, Create, Plan, Update
 from syncer.ports.localvalues import LocalCounters
@@ -31,7 +30,11 @@ class Progress:
     bytes: int = 0
     bytes_done: int = 0
     _began_s: float = 0.0
-    _before: Counters = field(default_factory=Counters)
+    _before: Counters = field(init=False)
+
+    def __post_init__(self) -> None:
+        """What a client did before is not of this cycle."""
+        self._before = self.counters.snapshot()
 
     def planned(self, plan: Plan, now_s: float) -> None:
         """The totals are known."""
@@ -45,7 +48,7 @@ class Progress:
         self.files_done += 1
         self.bytes_done += _size(action)
 
-    def looking(self) -> dict[str, JsonValue]:
+    def looking(self) -> dict[str, int]:
         """The fields of an event before there is a plan."""
         done, total = (0, 0) if self.hashing is None else (self.hashing.done_bytes, self.hashing.total_bytes)
         return {
@@ -57,7 +60,7 @@ class Progress:
     def looking_line(self) -> str:
         """The same for a terminal."""
         found = self.looking()
-        done, total, received = (int(str(found[key])) for key in found)
+        done, total, received = found.values()
         parts = ["looking at both sides"]
         if total:
             parts.append(f"hashed {format_size(done)} of {format_size(total)}, {percent(done, total)}")
@@ -65,7 +68,7 @@ class Progress:
             parts.append(f"server's list: ↓ {format_size(received)}")
         return " · ".join(parts)
 
-    def figures(self, now_s: float) -> dict[str, JsonValue]:
+    def figures(self, now_s: float) -> dict[str, int]:
         """The fields of an event."""
         moved = self.counters.since(self._before)
         travelled = moved.bytes_sent + moved.bytes_received
@@ -78,6 +81,7 @@ class Progress:
             "bytes_sent": moved.bytes_sent,
             "bytes_received": moved.bytes_received,
             "bytes_per_s": round(travelled / elapsed),
+            "seconds": round(elapsed),
         }
 
     def line(self, now_s: float) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Literal
+from typing import Final, Literal
 
 import trio
 from msgspec.structs import replace
@@ -12,6 +11,7 @@ from msgspec.structs import replace
 from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
 from syncer.cli.lan.attending import Attendance
+from syncer.cli.output.progress import Progress
 from syncer.cli.registry.roots import LinkedRoot
 from syncer.cli.session.opening import open_share, policy_now
 from syncer.cli.session.session import kept, opened, options_of, run_cycle
@@ -26,11 +26,13 @@ from syncer.watch.inotify_source import InotifySource
 from syncer.watch.portable_source import PortableSource
 from syncer.watch.source import DirtySource
 from syncer.watch.volume_source import VolumeSource, has_writers
-from syncer.watch.work import Work
+from syncer.watch.work import Moving, Work
 
 log = Log()
 
 Watcher = Literal["auto", "inotify", "watchdog"]
+
+_FIGURES_S: Final = 0.1  # a person reads no faster
 
 
 class Ports:
@@ -65,7 +67,7 @@ class Ports:
         writers = await trio.to_thread.run_sync(has_writers, self.path)
         return Work(from_snapshot=writers)
 
-    async def cycle(self, remote: Remote, work: Work, moving: Callable[[str], None]) -> Report:
+    async def cycle(self, remote: Remote, work: Work, moving: Moving) -> Report:
         """See RootPorts. The state is locked only while it runs, so that `reconcile` finds its turn."""
         report = Report()
         with StateDB.open(self._linked.state) as database:
@@ -82,9 +84,7 @@ class Ports:
                     self._on_lan.attend(self._linked)  # the share may have another key now
         return report
 
-    async def _run(
-        self, remote: Remote, state: RootState, report: Report, work: Work, moving: Callable[[str], None]
-    ) -> None:
+    async def _run(self, remote: Remote, state: RootState, report: Report, work: Work, moving: Moving) -> None:
         policy = policy_now()
         async with opened(self._linked, state, policy, from_snapshot=work.from_snapshot) as local:
             told = work.local
@@ -95,21 +95,39 @@ class Ports:
             options = options_of(self._linked, policy, () if on_lan is None else on_lan.sources(self._linked))
             recent = None if on_lan is None else on_lan.recent(self._linked)
             options = replace(options, hints=hints, recent=recent)
-            await run_cycle(self._linked, (local, remote), state, _Ears(moving), options, report)
+            ears = _Ears(moving, Progress(counters=remote.counters, hashing=local.counters))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(ears.tick)
+                await run_cycle(self._linked, (local, remote), state, ears, options, report)
+                nursery.cancel_scope.cancel()
 
 
 class _Ears:
     """`engine.report.Listener` of the daemon: failures to the log, the rest to who follows."""
 
-    def __init__(self, moving: Callable[[str], None]) -> None:
+    def __init__(self, moving: Moving, progress: Progress) -> None:
         self._moving = moving
+        self._progress = progress
+        self._latest = ""
+        self._figures: dict[str, int] = {}
+        self._due_s = 0.0
+
+    async def tick(self) -> None:
+        """Tell about once a second how far it is, until cancelled: one large file takes long, too."""
+        while True:
+            await trio.sleep(1)
+            self._tell()
 
     def planned(self, plan: Plan) -> None:
         """See Listener."""
+        self._progress.planned(plan, trio.current_time())
+        self._tell()
 
     def done(self, action: Action, path: RelPath) -> None:
         """See Listener."""
-        self._moving(shown(path))
+        self._progress.done(action)
+        self._latest = shown(path)
+        self._tell()
         log.debug("watch.done", action=type(action).__name__.lower(), side=action.side.value, path=path)
 
     def failed(self, failure: Failure) -> None:
@@ -119,3 +137,11 @@ class _Ears:
     def noted(self, path: bytes, text: str) -> None:
         """See Listener."""
         log.debug("watch.note", path=path, text=text)
+
+    def _tell(self) -> None:
+        """Figures at most ten times a second: of small files there are thousands in one."""
+        now_s = trio.current_time()
+        if now_s >= self._due_s:
+            self._due_s = now_s + _FIGURES_S
+            self._figures = self._progress.figures(now_s) if self._progress.files else self._progress.looking()
+        self._moving(self._latest, self._figures)

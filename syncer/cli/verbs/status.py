@@ -108,7 +108,7 @@ def look(linked: LinkedRoot, live: RootLive | None = None, off: str = "") -> Roo
         paths = database.load_base().paths.values()
         conflicts = sorted(path for path in paths if CONFLICT_MARK in path.rpartition(b"/")[2])
     key = KeyFile(linked.lan_key).told()
-    condition, detail = _condition(linked, last)
+    condition, detail = condition_of(linked, last)
     if condition == "ok" and not paths and raw_rules is not None:
         detail = _ignoring(IgnoreRules.load(raw_rules).ignoring_everything())
     return RootStatus(
@@ -138,7 +138,8 @@ def held_by(linked: LinkedRoot, state: RootState) -> Held:
     return Held(files=0, bytes=0)
 
 
-def _condition(linked: LinkedRoot, last: LastCycle | None) -> tuple[str, str]:
+def condition_of(linked: LinkedRoot, last: LastCycle | None) -> tuple[str, str]:
+    """How a root stands, in a word, and why: see `RootStatus`."""
     holder = holder_of(os.path.join(linked.state, "lock"))
     if holder is not None:
         return "running", f"process {holder}"

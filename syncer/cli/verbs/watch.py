@@ -53,7 +53,8 @@ def command(roots: tuple[bytes, ...], watcher: Watcher, no_peers: bool, verbose:
     around = Surroundings(draw=random.random, wall_s=time.time, told=lambda: None)
     with registry.watching(), attendance(registry, os.environ, no_peers=no_peers) as on_lan:
         registered = partial(_registered, registry, named, watcher, on_lan, {})
-        daemon = Daemon(registered, around, manager, None if on_lan is None else on_lan.lan)
+        lan = None if on_lan is None else on_lan.lan
+        daemon = Daemon(registered, around, manager, lan, page=(sys.executable, "-m", "syncer.cli.ui.child"))
 
         try:
             trio.run(

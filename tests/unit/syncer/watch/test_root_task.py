@@ -18,7 +18,7 @@ from syncer.watch.dirt import CLEAN, EVERYTHING, Dirt
 from syncer.watch.pacing import BLIND_RESCAN_S, MAX_QUIET_S, MIN_QUIET_S, RESCAN_S
 from syncer.watch.root_task import RootTask, Surroundings
 from syncer.watch.source import SourceLostError
-from syncer.watch.work import Work
+from syncer.watch.work import Moving, Work
 from tests.fakes.memory import MemoryClient, MemoryContainer
 
 HERE = RelPath(b"here")
@@ -108,7 +108,7 @@ class FakePorts:
     async def open_files(self) -> Work:
         return self.open
 
-    async def cycle(self, remote: Remote, work: Work, moving: Callable[[str], None]) -> Report:
+    async def cycle(self, remote: Remote, work: Work, moving: Moving) -> Report:
         self.cycles.append((trio.current_time(), work))
         await trio.sleep(self.seconds)
         ended = self.outcomes.popleft() if self.outcomes else Report()

@@ -1,0 +1,70 @@
+"""What is known of a root without asking the server, as `status` tells it; no rows are kept in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from blockfs.runtime.failures import said
+from syncer.cli.lan.peering import switched_off
+from syncer.cli.registry.roots import BadRecord, LinkedRoot, Registry
+from syncer.cli.verbs.status import condition_of
+from syncer.core.conflict import CONFLICT_MARK
+from syncer.engine.root_state import LastCycle, RootState
+from syncer.errors import EXPECTED
+from syncer.state.keyfile import KeyFile
+from syncer.state.statedb import StateDB
+from syncer.ui.ports import CycleFacts, Pending, RootFacts
+
+
+def root_facts(linked: LinkedRoot, registry: Registry, environment: Mapping[str, str]) -> RootFacts:
+    """One root; that its state can't be read is a fact, too."""
+    record = linked.record
+    try:
+        with StateDB.open(linked.state, read_only=True) as database:
+            state = RootState(database)
+            last, shared, problems = state.last_cycle(), state.last_shared(), database.problems()
+            with database.rows() as rows:
+                conflicts = rows.count_names(CONFLICT_MARK)
+        condition, detail = condition_of(linked, last)
+        lan_off = switched_off(linked, registry, environment) or KeyFile(linked.lan_key).told().off
+    except EXPECTED as error:
+        return RootFacts(
+            uuid=record.uuid,
+            path=linked.path,
+            url=record.url,
+            is_volume=record.folder is None,
+            block_size=record.block_size,
+            condition="degraded",
+            detail=said(error),
+            is_paused=linked.paused,
+        )
+    return RootFacts(
+        uuid=record.uuid,
+        path=linked.path,
+        url=record.url,
+        is_volume=record.folder is None,
+        block_size=record.block_size,
+        condition=condition,
+        detail=detail,
+        last=_cycle(last),
+        shared=_cycle(shared),
+        pending=tuple(
+            Pending(path=each.path, is_failure=each.kind == "failure", text=each.text, since_s=each.since_ns / 1e9)
+            for each in problems
+        ),
+        conflicts=conflicts,
+        is_paused=linked.paused,
+        lan_off=lan_off,
+    )
+
+
+def bad_facts(bad: BadRecord) -> RootFacts:
+    """A root of which only the record's place is known."""
+    return RootFacts(uuid=bad.uuid, path=os.fsencode(bad.path), condition="damaged", detail=str(bad.error))
+
+
+def _cycle(last: LastCycle | None) -> CycleFacts | None:
+    if last is None:
+        return None
+    return CycleFacts(ended_s=last.ended_ns / 1e9, exit_code=last.exit_code, error=last.error, counts=last.counts)

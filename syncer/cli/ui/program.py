@@ -1,0 +1,137 @@
+"""`ui.ports.PagePorts`: states of roots as `status` reads them, the daemon's socket, and commands as processes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import threading
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from syncer.cli.registry.roots import Registry
+from syncer.cli.ui.facts import bad_facts, root_facts
+from syncer.ui.ports import Ran, RootFacts
+from syncer.watch import control
+from syncer.watch.live import DaemonLive, RootLive
+
+KEEP_S: Final = 15.0
+"""What a state says is read again after that time, whatever the daemon says: a command may have changed it."""
+
+_MAX_LINE_BYTES: Final = 1 << 28  # a plan is one line: 300 bytes for each of its actions
+_TOLD_BYTES: Final = 1 << 16  # of stderr: the last words
+COMMAND: Final = (sys.executable, "-m", "syncer.cli.main")
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """Facts, and what was the case when they were read."""
+
+    facts: RootFacts
+    stamp: tuple[object, ...]
+    read_s: float
+
+
+class Program:
+    """See `PagePorts`."""
+
+    def __init__(self, environment: Mapping[str, str], now_s: Callable[[], float]) -> None:
+        """Look at the roots of an environment.
+
+        Args:
+            environment: Where the registry is.
+            now_s: A clock, seconds.
+        """
+        self.device = socket.gethostname()
+        self._environment = environment
+        self._registry = Registry(environment)
+        self._now_s = now_s
+        self._kept: dict[str, _Kept] = {}
+        self._live: DaemonLive | None = None
+        # A process opens a state once: not in two threads at a time.
+        self._reading = threading.Lock()
+
+    def roots(self) -> list[RootFacts]:
+        """See PagePorts."""
+        with self._reading:
+            linked = self._registry.look()
+            live = {} if self._live is None else {each.uuid: each for each in self._live.roots}
+            found = []
+            for root in linked.roots:
+                uuid = root.record.uuid
+                stamp = (root.record, root.paused, *_turn(live.get(uuid)))
+                kept, now_s = self._kept.get(uuid), self._now_s()
+                if kept is None or kept.stamp != stamp or now_s - kept.read_s > KEEP_S:
+                    kept = _Kept(root_facts(root, self._registry, self._environment), stamp, now_s)
+                    self._kept[uuid] = kept
+                found.append(kept.facts)
+            gone = self._kept.keys() - {root.record.uuid for root in linked.roots}
+            for uuid in gone:
+                del self._kept[uuid]
+            return sorted([*found, *map(bad_facts, linked.bad)], key=lambda facts: facts.path)
+
+    def live(self) -> DaemonLive | None:
+        """See PagePorts."""
+        self._live = control.live(self._registry.socket)
+        return self._live
+
+    def pause(self, uuid: str, *, paused: bool) -> None:
+        """See PagePorts."""
+        self._registry.by_uuid(uuid).pause(paused=paused)
+        control.reload(self._registry.socket)
+
+    def expedite(self, uuid: str) -> bool:
+        """See PagePorts."""
+        return control.sync(self._registry.socket, uuid)
+
+    async def run(
+        self,
+        arguments: Sequence[bytes],
+        heard: Callable[[bytes], None] | None = None,
+        *,
+        given: bytes = b"",
+    ) -> Ran:
+        """See PagePorts."""
+        lines: list[bytes] = []
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND, *arguments, stdin=PIPE, stdout=PIPE, stderr=PIPE, limit=_MAX_LINE_BYTES, start_new_session=True
+        )
+        assert process.stderr is not None
+        _, _, told = await asyncio.gather(
+            _give(process, given), _hear(process, lines.append if heard is None else heard), _last(process.stderr)
+        )
+        code = await process.wait()
+        with self._reading:
+            self._kept.clear()
+        return Ran(exit_code=code, lines=tuple(lines), message=told.removeprefix("blocksync: "))
+
+
+def _turn(live: RootLive | None) -> tuple[object, ...]:
+    """Changes when a cycle begins or ends."""
+    return () if live is None else (live.cycles, live.phase)
+
+
+async def _give(process: Process, given: bytes) -> None:
+    assert process.stdin is not None
+    try:
+        process.stdin.write(given)
+        await process.stdin.drain()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # it says itself why it wanted no more
+    process.stdin.close()
+
+
+async def _hear(process: Process, heard: Callable[[bytes], None]) -> None:
+    assert process.stdout is not None
+    while line := await process.stdout.readline():
+        heard(line.rstrip(b"\n"))
+
+
+async def _last(stream: asyncio.StreamReader) -> str:
+    """The last line of what a command told a person."""
+    told = b""
+    while piece := await stream.read(_TOLD_BYTES):
+        told = (told + piece)[-_TOLD_BYTES:]
+    return told.strip().rpartition(b"\n")[2].decode("utf-8", "replace")

@@ -1,0 +1,91 @@
+"""The application: the door, the pages behind it, and what a stranger sees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Scope
+
+from syncer.ui.asked import NotFromPageError, form
+from syncer.ui.context import Context, see_other
+from syncer.ui.pages.roots import Roots
+from syncer.ui.ports import PagePorts
+from syncer.ui.render import ASSETS, asset, render
+from syncer.ui.security import Door, Keys, set_cookie
+
+_YEAR_S = 365 * 86_400
+
+
+def make_app(
+    ports: PagePorts,
+    keys: Keys,
+    host: str,
+    now_s: Callable[[], float],
+    known: Callable[[Scope], None] = lambda _scope: None,
+) -> ASGIApp:
+    """The page.
+
+    Args:
+        ports: The program.
+        keys: Who may come in.
+        host: The page's name, without a port.
+        now_s: Seconds since the epoch.
+        known: Is told the scope of each request of a session.
+    """
+    context = Context(ports, now_s)
+
+    async def missing(request: Request, _error: Exception) -> Response:
+        return context.missing(request)
+
+    async def not_from_page(request: Request, _error: Exception) -> Response:
+        text = "The form was of another session. Nothing was done; load its page again, and try once more."
+        return context.page(request, "message.html", 403, title="Nothing was done", text=text)
+
+    async def sign_out(request: Request) -> Response:
+        await form(request)
+        keys.end(request.scope["cookie"])
+        return see_other("/")
+
+    inside = Starlette(
+        routes=[*Roots(context).routes(), Route("/sign-out", sign_out, methods=["POST"]), *_assets()],
+        exception_handlers={404: missing, 405: missing, NotFromPageError: not_from_page},
+    )
+    return Door(inside, keys, host, _outside(keys, now_s), now_s, known)
+
+
+def _outside(keys: Keys, now_s: Callable[[], float]) -> ASGIApp:
+    """What who has no session may see: assets, which every copy of the program has, and how to come in."""
+
+    async def open_link(request: Request) -> Response:
+        cookie = keys.redeem(request.query_params.get("key", ""), now_s())
+        if cookie is None:
+            return HTMLResponse(render("stranger.html", is_late=True), 403)
+        # Not a redirection: a browser that came from elsewhere would not send the cookie with it (SameSite=Strict).
+        return HTMLResponse(render("opened.html"), headers={"Set-Cookie": set_cookie(cookie)})
+
+    async def stranger(_request: Request, _error: Exception) -> Response:
+        return HTMLResponse(render("stranger.html", is_late=False), 403)
+
+    return Starlette(
+        routes=[Route("/open", open_link, methods=["GET"]), *_assets()],
+        exception_handlers={404: stranger, 405: stranger},
+    )
+
+
+def _assets() -> list[Route]:
+    async def send_asset(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in ASSETS:
+            raise HTTPException(404)
+        headers = {"Cache-Control": f"private, max-age={_YEAR_S}, immutable"}
+        return Response(asset(name), media_type=ASSETS[name], headers=headers)
+
+    async def no_icon(_request: Request) -> Response:
+        return PlainTextResponse("", 404)
+
+    return [Route("/assets/{name}", send_asset, methods=["GET"]), Route("/favicon.ico", no_icon, methods=["GET"])]

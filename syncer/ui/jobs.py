@@ -1,0 +1,163 @@
+"""Commands that run for the page: looks (plan, explain, …), whose result is kept for a while, and changes.
+
+A look that takes longer than a person likes to wait for an answer goes on, and the page comes back for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from syncer.ui.ports import PagePorts, Ran
+
+PATIENCE_S: Final = 1.5
+KEEP_S: Final = 600.0  # long enough to read a plan, and to agree to it
+MAX_KEPT: Final = 32
+MAX_RUNNING: Final = 4
+_BUSY: Final = Ran(
+    exit_code=11, lines=(), message="other commands of this page are at work; try again when they are done"
+)
+
+
+_CHANGES: Final = frozenset({"reconcile"})  # all other verbs only look
+
+
+class Job:
+    """One run of a command.
+
+    Attributes:
+        name: What it does, for a person.
+        began_s: When, seconds since the epoch.
+        latest: The last line of its stdout, of one that is listened to.
+        ran: How it ended; None: it runs.
+        ended_s: When it ended.
+    """
+
+    def __init__(self, name: str, began_s: float) -> None:
+        self.name = name
+        self.began_s = began_s
+        self.latest = b""
+        self.ran: Ran | None = None
+        self.ended_s = 0.0
+        self._done = asyncio.Event()
+
+    def hear(self, line: bytes) -> None:
+        """Take a line of its stdout."""
+        self.latest = line
+
+    def end(self, ran: Ran, now_s: float) -> None:
+        """It has ended."""
+        self.ran, self.ended_s = ran, now_s
+        self._done.set()
+
+    async def result(self, patience_s: float = PATIENCE_S) -> Ran | None:
+        """How it ended; None: it still runs after that time."""
+        try:
+            await asyncio.wait_for(self._done.wait(), patience_s)
+        except TimeoutError:
+            return None
+        return self.ran
+
+
+class Key(msgspec.Struct, frozen=True):
+    """What a job is about: one at a time runs for each.
+
+    Attributes:
+        what: The verb.
+        root: Of which root; empty: of none.
+        more: What else tells it from others.
+    """
+
+    what: str
+    root: str = ""
+    more: bytes = b""
+
+
+class Jobs:
+    """What runs, and what was looked at lately. For the page's event loop."""
+
+    def __init__(self, ports: PagePorts, now_s: Callable[[], float]) -> None:
+        self._ports = ports
+        self._now_s = now_s
+        self._jobs: dict[Key, Job] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def of(self, key: Key) -> Job | None:
+        """What runs, or ran last."""
+        return self._jobs.get(key)
+
+    def forget(self, key: Key) -> None:
+        """A result was seen, or is not true any more."""
+        if key in self._jobs and self._jobs[key].ran is not None:
+            del self._jobs[key]
+
+    def forget_looks(self, root: str) -> None:
+        """Something of a root has changed: what was seen of it is not true any more."""
+        for key in [key for key in self._jobs if key.root in {root, ""} and key.what not in _CHANGES]:
+            self.forget(key)
+
+    def look(self, key: Key, name: str, arguments: Sequence[bytes]) -> Job:
+        """The look that runs or that was made lately; else a new one."""
+        known = self._jobs.get(key)
+        if known is not None and (known.ran is None or known.ended_s + KEEP_S > self._now_s()):
+            return known
+        return self.begin(key, name, arguments)
+
+    def begin(
+        self,
+        key: Key,
+        name: str,
+        arguments: Sequence[bytes],
+        *,
+        is_heard: bool = False,
+        given: bytes = b"",
+        then: Callable[[], None] | None = None,
+    ) -> Job:
+        """Run a command, unless one for the same runs.
+
+        Args:
+            key: What it is about.
+            name: What it does, for a person.
+            arguments: Its command line.
+            is_heard: Keep the last line that it printed, not all of them.
+            given: Its stdin.
+            then: Called when it has ended.
+        """
+        known = self._jobs.get(key)
+        if known is not None and known.ran is None:
+            return known
+        self._clear()
+        job = Job(name, self._now_s())
+        self._jobs[key] = job
+        if sum(each.ran is None for each in self._jobs.values()) > MAX_RUNNING:
+            job.end(_BUSY, self._now_s() - KEEP_S)
+            return job
+
+        async def run() -> None:
+            ran = Ran(exit_code=1, lines=(), message="it was not run")
+            try:
+                ran = await self._ports.run(arguments, job.hear if is_heard else None, given=given)
+            except OSError as error:
+                ran = Ran(exit_code=1, lines=(), message=str(error))
+            finally:
+                job.end(ran, self._now_s())
+                if then is not None:
+                    then()
+
+        task = asyncio.create_task(run())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return job
+
+    def _clear(self) -> None:
+        """Let go of what is old, and of the oldest of too many."""
+        ended = sorted(
+            ((job.ended_s, key) for key, job in self._jobs.items() if job.ran is not None), key=lambda each: each[0]
+        )
+        most = max(0, len(ended) - MAX_KEPT + 1)
+        for place, (ended_s, key) in enumerate(ended):
+            if place < most or ended_s + KEEP_S < self._now_s():
+                del self._jobs[key]

@@ -1,0 +1,95 @@
+"""What the page knows of the roots now, looked at once for all who watch; and the stream that tells a browser of it.
+
+Nobody watches: nobody looks. A browser gets only what has changed, as a piece of HTML and the id of its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from syncer.ui.ports import PagePorts, RootFacts
+from syncer.ui.views.roots import RootView, view_root
+from syncer.watch.live import DaemonLive
+
+LOOK_S: Final = 1.0
+HEARTBEAT_S: Final = 15.0  # so that a browser that is gone is noticed, and one that waits knows that we are there
+MAX_STREAMS: Final = 16
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """One look.
+
+    Attributes:
+        roots: By path.
+        has_daemon: It answers.
+    """
+
+    roots: tuple[RootView, ...]
+    has_daemon: bool
+
+    def root(self, uuid: str) -> RootView | None:
+        """One of them."""
+        return next((root for root in self.roots if root.uuid == uuid), None)
+
+
+class Lookout:
+    """Looks when somebody wants to know, at most once a second."""
+
+    def __init__(self, ports: PagePorts, now_s: Callable[[], float]) -> None:
+        self._ports = ports
+        self._now_s = now_s
+        self._lock = asyncio.Lock()
+        self._scene: Scene | None = None
+        self._looked_s = 0.0
+        self.streams = 0
+
+    async def scene(self, *, fresh: bool = False) -> Scene:
+        """How things are: now, or a moment ago.
+
+        Args:
+            fresh: Look again: somebody loads a page, or has just changed something.
+        """
+        async with self._lock:
+            if fresh or self._scene is None or not 0 <= self._now_s() - self._looked_s < LOOK_S:
+                self._scene = await asyncio.to_thread(self._look)
+                self._looked_s = self._now_s()
+            return self._scene
+
+    def _look(self) -> Scene:
+        live = self._ports.live()  # first: what the daemon has just done is in the states then
+        return view_scene(self._ports.roots(), live, self._now_s())
+
+
+def view_scene(facts: list[RootFacts], live: DaemonLive | None, now_s: float) -> Scene:
+    """What is known and what the daemon says, together."""
+    told = {} if live is None else {each.uuid: each for each in live.roots}
+    return Scene(
+        roots=tuple(view_root(each, told.get(each.uuid), now_s) for each in facts), has_daemon=live is not None
+    )
+
+
+async def stream(pieces: Callable[[], Awaitable[Mapping[str, str]]]) -> AsyncIterator[bytes]:
+    """Server-sent events, until the browser is gone: of the pieces of its page those that have changed.
+
+    Args:
+        pieces: Makes all of them: id → HTML.
+    """
+    told: dict[str, str] = {}
+    quiet_s = 0.0
+    yield b"retry: 2000\n\n"
+    while True:
+        now = await pieces()
+        changed = {key: html for key, html in now.items() if told.get(key) != html}
+        if changed:
+            told |= changed
+            quiet_s = 0.0
+            yield b"data: " + msgspec.json.encode(changed) + b"\n\n"
+        elif quiet_s >= HEARTBEAT_S:
+            quiet_s = 0.0
+            yield b": still here\n\n"
+        await asyncio.sleep(LOOK_S)
+        quiet_s += LOOK_S

@@ -1,0 +1,1 @@
+"""The pages: what is asked, whom to ask, which template. No rules."""

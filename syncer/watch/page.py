@@ -1,0 +1,139 @@
+"""The page's process: begun when somebody asks for it, ended with the daemon or by `blocksync ui --close`.
+
+It is a process of its own. A page must never hold a cycle up, and what it looks at (states of roots, which LMDB lets a
+process open once) would be in the daemon's way. It asks the daemon by the socket, as every command does.
+
+It is told where to listen by its command line, and writes one line of JSON, a `Ready`, when it does. Each line that it
+reads then asks for a link, which is the line that it writes. It ends when there is nobody who could ask.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+import trio
+
+from blockfs.exitcodes import ExitCode
+from blockfs.runtime.logs import Log
+from syncer.protocol.jsontext import MALFORMED
+from syncer.watch.control import Page, Ready
+
+log = Log()
+
+NO_PAGE: Final = ()
+"""For daemons that serve none."""
+
+USUAL: Final = "127.0.0.1:8801"
+_MAX_LINE_BYTES: Final = 1 << 16
+_BEGIN_S: Final = 60.0  # half a second, on a machine that has nothing else to do
+_END_S: Final = 5.0  # a request that is being answered; then it is killed
+
+
+class PageProcess:
+    """Begins and ends it, and asks it for links. For the trio thread."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        """Nothing is begun.
+
+        Args:
+            command: What runs it; HOST:PORT is added. Empty: there is no page.
+        """
+        self._command = command
+        self._lock = trio.Lock()
+        self._process: trio.Process | None = None
+        self._ready = Ready()
+
+    async def run(self) -> None:
+        """Wait to be cancelled, and leave no process behind."""
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._end()
+
+    async def open(self, listen: str) -> Page:
+        """A link to the page, which is begun if need be.
+
+        Args:
+            listen: HOST:PORT; empty: wherever it is, or the usual place.
+        """
+        async with self._lock:
+            if self._process is not None:
+                link = await self._ask()
+                if link is None:  # it has died since
+                    await self._end()
+                elif listen and listen != self._ready.listen:
+                    told = f"the page is at {self._ready.listen} already; `blocksync ui --close` ends it there"
+                    return Page(address=self._ready.address, refused=told, exit_code=ExitCode.LOCKED)
+                else:
+                    return Page(address=self._ready.address, link=link)
+            return await self._begin(listen or USUAL)
+
+    async def close(self) -> Page:
+        """End it; returns where it was."""
+        async with self._lock:
+            address = self._ready.address
+            await self._end()
+            return Page(address=address)
+
+    async def _begin(self, listen: str) -> Page:
+        if not self._command:
+            return Page(refused="this daemon has no page", exit_code=ExitCode.NOT_FOUND)
+        command = [*self._command, listen]
+        self._process = await trio.lowlevel.open_process(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        line = b""
+        with trio.move_on_after(_BEGIN_S):
+            line = await self._line()
+        try:
+            self._ready = msgspec.json.decode(line, type=Ready)
+        except MALFORMED:
+            self._ready = Ready(refused="the page's process ended; the daemon's log says why", exit_code=1)
+        link = None if self._ready.refused else await self._ask()
+        if link is None:
+            refused = self._ready
+            await self._end()
+            return Page(refused=refused.refused or "the page's process ended", exit_code=refused.exit_code or 1)
+        log.info("page.opened", address=self._ready.address)
+        return Page(address=self._ready.address, link=link)
+
+    async def _ask(self) -> str | None:
+        """A link; None: the process has ended."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        try:
+            await self._process.stdin.send_all(b"\n")
+            return (await self._line()).decode().strip() or None
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return None
+
+    async def _line(self) -> bytes:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        received = bytearray()
+        while not received.endswith(b"\n") and len(received) < _MAX_LINE_BYTES:
+            piece = await self._process.stdout.receive_some(_MAX_LINE_BYTES)
+            if not piece:
+                break
+            received += piece
+        return bytes(received)
+
+    async def _end(self) -> None:
+        """Close what it listens to, then wait; kill it if it takes long."""
+        process, self._process, self._ready = self._process, None, Ready()
+        if process is None:
+            return
+        assert process.stdin is not None
+        assert process.stdout is not None
+        await process.stdin.aclose()
+        with trio.move_on_after(_END_S) as ended:
+            await process.wait()
+        if ended.cancelled_caught:
+            process.kill()
+            await process.wait()
+        await process.stdout.aclose()
+        log.info("page.closed", exit_code=process.returncode)

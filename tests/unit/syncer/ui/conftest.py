@@ -1,0 +1,74 @@
+"""A page on a program that does what a test says."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import pytest
+from starlette.types import ASGIApp
+
+from syncer.errors import NotFoundError
+from syncer.ui.app import make_app
+from syncer.ui.ports import Ran, RootFacts
+from syncer.ui.security import Keys
+from syncer.watch.live import DaemonLive, RootLive
+from tests.kit.asgi import HOST, Browser, ask
+
+
+class Program:
+    """`PagePorts` in memory."""
+
+    def __init__(self) -> None:
+        self.device = "laptop"
+        self.facts: list[RootFacts] = []
+        self.told: list[RootLive] | None = []
+        self.done: list[tuple[str, ...]] = []
+        self.ran: list[tuple[list[bytes], bytes]] = []
+        self.outcomes: deque[Ran] = deque()
+
+    def roots(self) -> list[RootFacts]:
+        return self.facts
+
+    def live(self) -> DaemonLive | None:
+        return None if self.told is None else DaemonLive(pid=1, started=0.0, roots=self.told)
+
+    def pause(self, uuid: str, *, paused: bool) -> None:
+        if uuid not in {root.uuid for root in self.facts}:
+            raise NotFoundError(f"no root with the UUID {uuid} is linked any more")
+        self.done.append(("pause" if paused else "resume", uuid))
+
+    def expedite(self, uuid: str) -> bool:
+        self.done.append(("run", uuid))
+        return self.told is not None
+
+    async def run(
+        self, arguments: Sequence[bytes], heard: Callable[[bytes], None] | None = None, *, given: bytes = b""
+    ) -> Ran:
+        self.ran.append((list(arguments), given))
+        return self.outcomes.popleft()
+
+
+class Page:
+    """The application, its keys, and a clock that stands."""
+
+    def __init__(self) -> None:
+        self.program = Program()
+        self.keys = Keys()
+        self.now_s = 1_800_000_000.0
+        self.app: ASGIApp = make_app(self.program, self.keys, HOST, lambda: self.now_s)
+
+    async def browser(self) -> Browser:
+        """Open a link."""
+        opened = await ask(self.app, "GET", f"/open?key={self.keys.new_link(self.now_s)}")
+        cookie = opened.headers["set-cookie"].partition(";")[0]
+        roots = await ask(self.app, "GET", "/", {"cookie": cookie})
+        found = re.search(r'name="proof" value="([^"]+)"', roots.text)
+        assert found
+        return Browser(self.app, cookie, found[1])
+
+
+@pytest.fixture
+def page() -> Page:
+    return Page()
