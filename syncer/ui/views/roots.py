@@ -79,7 +79,7 @@ class CycleView(msgspec.Struct, frozen=True, kw_only=True):
         at: When it ended.
         at_s: The same, seconds.
         outcome: In words.
-        is_well: Nothing is left to do.
+        is_broken: It was broken off.
         done: What it did, in words.
         cost: What travelled and how long it took, in words; empty if nothing is known.
     """
@@ -87,7 +87,7 @@ class CycleView(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     at_s: float
     outcome: str
-    is_well: bool
+    is_broken: bool
     done: str
     cost: str
 
@@ -184,7 +184,8 @@ def view_root(facts: RootFacts, live: RootLive | None, now_s: float) -> RootView
     if live is not None:
         why = [live.detail, *live.degraded, *(text for text in why if facts.condition in {"degraded", "away"})]
     failures = [each for each in facts.pending if each.is_failure]
-    if live is not None and live.phase == "idle" and failures:
+    is_partly = facts.last is not None and facts.last.exit_code == ExitCode.PARTLY_DONE
+    if failures and live is not None and (live.phase == "idle" or (live.phase == "retrying" and is_partly)):
         state, tone = "In step, but for some", "warn"
     parts_of = facts.shared or facts.last
     folder, slash, last = name(facts.path).rpartition("/")
@@ -262,7 +263,7 @@ def view_cycle(cycle: CycleFacts, now_s: float) -> CycleView:
         at=moment(cycle.ended_s, now_s),
         at_s=cycle.ended_s,
         outcome=plain(cycle.error) if cycle.error else meaning(cycle.exit_code),
-        is_well=cycle.exit_code in {ExitCode.DONE, ExitCode.CONFLICT_COPY},
+        is_broken=cycle.error is not None,
         done=", ".join(done) or "nothing to do",
         cost=cost,
     )

@@ -1,0 +1,150 @@
+"""Roots in a real browser, from click to bytes on the disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests import effort
+from tests.integration.syncing import Sync
+from tests.integration.watching import watching
+from tests.kit.chromium import NARROW, WIDE, Visit, visit
+
+NAMES = ("<img src=x onerror=alert(1)>", "שלום עולם.txt", "x" * 255, "inv\u202efdp.exe")
+
+
+Flow = Callable[[Sync, Browser], None]
+
+
+def link_of(sync: Sync) -> str:
+    (line,) = sync("ui", "--json", "--listen", "127.0.0.1:0")
+    return str(line["link"])
+
+
+def a_safety_stop_is_seen_agreed_to_and_carried_out(sync: Sync, browser: Browser) -> None:
+    """The flow of every day: from the safety stop on the page of all roots to the other device's folder."""
+    one, two = sync.folder("one"), sync.folder("two")
+    for number in range(20):
+        (one / f"photo {number}.jpg").write_bytes(b"%d" % number)
+    with watching(sync.home / "watch.log") as daemon:
+        daemon.until(lambda _: len(list(two.glob("*.jpg"))) == 20)
+        daemon.until(lambda live: all(root.phase == "idle" and not root.dirty for root in live.roots))
+        for number in range(15):
+            (one / f"photo {number}.jpg").unlink()
+        with visit(browser, link_of(sync)) as seen:
+            for root in (one, two):  # what is agreed to on one device is as much for the other one
+                daemon.until_root(root, "consent")
+                agree(seen)
+        daemon.until(lambda _: len(list(two.glob("*.jpg"))) == 5)
+
+
+def agree(seen: Visit) -> None:
+    """From the page of all roots, of which one waits, to its own page when all is done."""
+    page = seen.page
+    seen.go("/")
+    expect(page.get_by_text("Waits for you", exact=True)).to_be_visible()
+    assert not seen.flaws()
+    page.get_by_role("link", name="See what it would delete").click()
+    expect(page.get_by_role("heading", name="It waits, because it would delete much")).to_be_visible()
+    expect(page.get_by_text("delete (to the trash)")).to_have_count(15)
+    assert not seen.flaws()
+    page.get_by_label("I have seen the list").check()
+    page.get_by_role("button", name="Carry out this plan").click()
+    expect(page.get_by_text("It was carried out.")).to_be_visible()
+    assert not seen.flaws()
+
+
+def the_page_changes_as_things_happen_and_keeps_the_focus(sync: Sync, browser: Browser) -> None:
+    root = sync.folder("one")
+    with watching(sync.home / "watch.log") as daemon:
+        daemon.until_root(root, "idle")
+        with visit(browser, link_of(sync)) as seen:
+            page = seen.page
+            page.get_by_role("button", name="Pause").focus()
+            page.keyboard.press("Enter")
+            expect(page.get_by_text("Paused", exact=True)).to_be_visible()
+            (root / "file").write_bytes(b"1")
+            page.get_by_role("button", name="Resume").focus()
+            sync("resume", root)
+            expect(page.get_by_text("1 pushed")).to_be_visible()
+            assert page.evaluate("document.activeElement.id").startswith("pause-")
+            expect(page.locator("#said")).to_contain_text("In step")
+            daemon.kill()
+            expect(page.get_by_text("The page does not answer any more")).to_be_visible()
+            seen.complaints.clear()  # the browser says that the stream broke, as it should
+
+
+def names_of_all_kinds_fit(sync: Sync, browser: Browser) -> None:
+    """Wide and light, narrow and dark."""
+    root = sync.folder("שלום " + "long" * 50)
+    for name in NAMES:
+        (root / name).write_bytes(b"1")
+    (root / os.fsdecode(b"caf\xe9")).write_bytes(b"1")
+    sync("reconcile", expect=3)
+    with watching(sync.home / "watch.log") as daemon:
+        daemon.until(lambda live: live.roots[0].phase in {"retrying", "idle"})
+        for size, dark in ((WIDE, False), (NARROW, True)):
+            with visit(browser, link_of(sync), size=size, dark=dark) as seen:
+                look_at_names(seen)
+
+
+def look_at_names(seen: Visit) -> None:
+    page = seen.page
+    page.get_by_role("heading", level=2).get_by_role("link").click()
+    expect(page.get_by_text("What waits, and why")).to_be_visible()
+    assert not seen.flaws()
+    width = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert width == 0, "nothing sticks out at the side"
+    page.get_by_role("link", name="caf\\xe9").click()
+    expect(page.get_by_text("not UTF-8").first).to_be_visible()
+    for name in NAMES:
+        page.go_back()
+        page.get_by_label("Why is this path as it is?").fill(name)
+        page.get_by_role("button", name="Explain").click()
+        expect(page.get_by_text("nothing to do", exact=True)).to_be_visible()
+        assert not seen.flaws()
+
+
+def without_scripts_the_page_is_as_good(sync: Sync, browser: Browser) -> None:
+    root = sync.folder("one")
+    with watching(sync.home / "watch.log") as daemon:
+        daemon.until_root(root, "idle")
+        context = browser.new_context(java_script_enabled=False)
+        page = context.new_page()
+        page.goto(link_of(sync))
+        page.get_by_role("button", name="Pause").click()
+        expect(page.get_by_text("Paused", exact=True)).to_be_visible()
+        page.get_by_role("button", name="Resume").click()
+        expect(page.get_by_role("button", name="Pause")).to_be_visible()
+        context.close()
+        daemon.until_root(root, "idle")
+
+
+def a_link_opens_one_browser_and_no_second(sync: Sync, browser: Browser) -> None:
+    root: Path = sync.folder("one")
+    with watching(sync.home / "watch.log") as daemon:
+        daemon.until_root(root, "idle")
+        link = link_of(sync)
+        with visit(browser, link):
+            other = browser.new_context().new_page()
+            other.goto(link)
+            expect(other.get_by_text("This link is used up")).to_be_visible()
+            other.context.close()
+
+
+FLOWS: tuple[Flow, ...] = (
+    a_safety_stop_is_seen_agreed_to_and_carried_out,
+    the_page_changes_as_things_happen_and_keeps_the_focus,
+    names_of_all_kinds_fit,
+    without_scripts_the_page_is_as_good,
+    a_link_opens_one_browser_and_no_second,
+)
+
+
+@pytest.mark.parametrize("flow", FLOWS[: effort.count("flows in a browser")], ids=lambda flow: flow.__name__)
+def test_in_a_browser(flow: Flow, sync: Sync, browser: Browser) -> None:
+    flow(sync, browser)

@@ -1,0 +1,90 @@
+"""Debian's Chromium without a window, driven by Playwright: a visitor who looks at the page as a person does.
+
+Whatever the page complains of, and every request to another host, is an error of the visit.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+PATIENCE_MS = 60_000  # what is waited for comes; how soon is not what these tests are about
+expect.set_options(timeout=PATIENCE_MS)
+
+WIDE = {"width": 1100, "height": 800}
+NARROW = {"width": 360, "height": 740}
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """The browser."""
+    program = shutil.which("chromium")
+    assert program, "no Chromium: `make test-bootstrap` installs it"
+    # Its sandbox needs another user than root.
+    options = ["--no-sandbox"] if os.getuid() == 0 else []
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=program, args=options)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+class Visit:
+    """One session of the page.
+
+    Attributes:
+        page: The tab.
+        complaints: What the browser had to say, and requests that went elsewhere.
+    """
+
+    def __init__(self, context: BrowserContext, link: str) -> None:
+        """Open a link, and wait for the page behind it."""
+        self.complaints: list[str] = []
+        self.page: Page = context.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self._host = urlsplit(link).netloc
+        self.page.on("console", lambda message: self._complain("console", message.text))
+        self.page.on("pageerror", lambda error: self._complain("script", str(error)))
+        self.page.on("request", lambda request: self._note(request.url))
+        self.page.goto(link)
+        self.page.wait_for_url(f"http://{self._host}/")
+
+    def go(self, path: str) -> None:
+        """Load one of its pages."""
+        self.page.goto(f"http://{self._host}{path}")
+
+    def flaws(self) -> list[str]:
+        """What axe finds of contrast, labels, order and roles on the page as it is now."""
+        found = Axe().run(self.page)
+        return [
+            f"{each['id']}: {each['help']}: {[node['html'] for node in each['nodes']]}"
+            for each in found.response["violations"]
+        ]
+
+    def _complain(self, what: str, text: str) -> None:
+        self.complaints.append(f"{what}: {text}")
+
+    def _note(self, url: str) -> None:
+        if urlsplit(url).netloc != self._host:
+            self._complain("request", url)
+
+
+@contextmanager
+def visit(browser: Browser, link: str, *, size: dict[str, int] = WIDE, dark: bool = False) -> Iterator[Visit]:
+    """Look at the page. The visit must end without a complaint."""
+    context = browser.new_context(
+        viewport={"width": size["width"], "height": size["height"]}, color_scheme="dark" if dark else "light"
+    )
+    try:
+        found = Visit(context, link)
+        yield found
+        assert not found.complaints
+    finally:
+        context.close()
