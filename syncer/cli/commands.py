@@ -62,15 +62,10 @@ SUMMARIES: Final = {verb: summary for verbs in SECTIONS.values() for verb, summa
 
 _PACKAGES: Final = {"Volumes": "blockfs.cli", "Server": "syncer.cli.verbs.server"}
 MODULES: Final = {
-<<<<<<< HEAD
     verb: f"{_PACKAGES.get(heading, 'syncer.cli.verbs')}.{verb}"
     for heading, verbs in SECTIONS.items()
     for verb in verbs
-} | {"doctor": "syncer.cli.doctor.command", "repo": "syncer.cli.repo.command"}
-=======
-    verb: f"blockfs.cli.{verb}" if verb in SECTIONS["Volumes"] else f"syncer.cli.verbs.{verb}" for verb in SUMMARIES
-} | {"doctor": "syncer.cli.doctor.command", "ui": "syncer.cli.ui.command"}
->>>>>>> cdfced86 (Page: a page for the user of watch, with its roots (17))
+} | {"doctor": "syncer.cli.doctor.command", "repo": "syncer.cli.repo.command", "ui": "syncer.cli.ui.command"}
 """Verb → module. Loaded when used: a script that calls `blocksync stats` a thousand times imports no server."""
 
 
