@@ -5,6 +5,7 @@ python -m benchmarks lan [--quick] [PART…]
 python -m benchmarks targets [native] [--quick] [PART…]
 python -m benchmarks space [--more]
 python -m benchmarks transfers [--more]
+python -m benchmarks repository [--repetitions N] [PART…]
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ BENCHMARKS = {
 
 
 def main() -> None:
-    """Run the named ones, or all but `lan`, `targets`, `space` and `transfers`, which have tables of their own."""
+    """Run the named ones, or all but those that have tables of their own: `lan`, `targets`, `space` and the like."""
     if sys.argv[1:2] == ["lan"]:
         from benchmarks.lan import command  # noqa: PLC0415 - it loads what talks with peers
 
@@ -69,6 +70,11 @@ def main() -> None:
         from benchmarks import bench_loopback  # noqa: PLC0415 - as above
 
         bench_loopback.main(sys.argv[2:])
+        return
+    if sys.argv[1:2] == ["repository"]:
+        from benchmarks.repository import command as repository  # noqa: PLC0415 - as above
+
+        repository.main(sys.argv[2:])
         return
     names = sys.argv[1:] or list(BENCHMARKS)
     unknown = set(names) - set(BENCHMARKS)

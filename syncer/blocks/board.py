@@ -15,6 +15,7 @@ import trio
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.entries import Caller
 from syncer.blocks.handles import Handle, Table
+from syncer.blocks.near import OwnBlocks
 from syncer.blocks.policy import ServerPolicy
 from syncer.blocks.pools import Draw
 from syncer.blocks.server import REMOTE, ServerHandle
@@ -43,6 +44,7 @@ class Blocks:
         assert all(source.near for source in sources[:near]), "near sources come first"
         policy = ServerPolicy() if len(sources) - near > 1 else None
         self._table = Table(len(sources), near, budget_bytes, policy)
+        self._table.own = next((source.blocks for source in sources if isinstance(source, OwnBlocks)), None)
         for index, source in enumerate(sources):
             if policy is not None and source.name == REMOTE:
                 self._table.handles.append(ServerHandle(self._table, source, index, policy, draw))

@@ -19,7 +19,7 @@ from syncer.blocks.meter import Meter
 from syncer.blocks.policy import ServerPolicy
 from syncer.blocks.pools import Pool
 from syncer.errors import NotFoundError, SyncerError
-from syncer.ports.blocks import BlockSource, Given, Priority, Want
+from syncer.ports.blocks import BlockSource, Given, NearBlocks, Priority, Want
 
 _HASHED_HERE: Final = 128 << 10  # bytes; hashing them takes no longer than the way to a thread and back
 
@@ -33,6 +33,7 @@ class Table:
         claimed_bytes: Lengths of what is claimed, or delivered and not taken.
         budget_bytes: Most of that, except that one block is always allowed.
         policy: Of the server, if there are other far sources beside it.
+        own: See `Board`.
         handles: Of the sources, near ones first.
     """
 
@@ -42,6 +43,7 @@ class Table:
         self.claimed_bytes = 0
         self.budget_bytes = budget_bytes
         self.policy = policy
+        self.own: NearBlocks | None = None
         self.ended = False
         self.handles: list[Handle] = []
         self._all = (1 << sources) - 1
@@ -239,6 +241,7 @@ class Handle:
         denied: The budget had no room for a claim.
         meter: Runs while it has claims.
         held_s: So long it was idle, and wants that nobody had claimed were kept from it.
+        own: See `Board`.
     """
 
     spare: Pool[Entry]
@@ -256,6 +259,7 @@ class Handle:
         self.blocks = self.bytes = self.late = self.wrong = self.lacked = 0
         self.held_s = 0.0
         self.claims = self.claimed_bytes = 0
+        self.own = table.own
         self._table = table
         self._news = self._looked = 0
         self._event: trio.Event | None = None

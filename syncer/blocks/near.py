@@ -5,51 +5,37 @@ While what was found is read and delivered, the next wants are looked up: what i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
 
 import trio
 
 from blockfs.blocks.ids import BlockId
-from syncer.ports.blocks import Board, Given, Want
+from syncer.ports.blocks import Board, Given, NearBlocks, Want
 
 _ASKED: Final = 4096  # ids at once
 _READ_BYTES: Final = 8 << 20  # of blocks at once
 _READERS: Final = 2  # one reads while what the other one read is taken
 
 
-class NearBlocks(Protocol):
-    """Where blocks are. Blocking; any thread. What can't be looked up or read is not there, and no failure."""
-
-    def which(self, ids: Sequence[BlockId]) -> Collection[BlockId]:
-        """Those of some blocks that may be here. No content is read."""
-        ...
-
-    def read(self, ids: Sequence[BlockId], *, checked: bool) -> Mapping[BlockId, bytes]:
-        """Those of some blocks that can be read.
-
-        Args:
-            ids: Some that `which` returned.
-            checked: What was read before was not the right one: look at all places, and compare with the id. False:
-                the first place will do, for the board compares.
-        """
-        ...
-
-
 class OwnBlocks:
-    """The near source `own`: what the root itself has, in any file, and what came into it in this cycle."""
+    """The near source `own`: what the root itself has, in any file, and what came into it in this cycle.
+
+    Attributes:
+        blocks: Where they are.
+    """
 
     name = "own"
     near = True
 
     def __init__(self, blocks: NearBlocks) -> None:
-        self._blocks = blocks
+        self.blocks: Final = blocks
 
     async def run(self, board: Board) -> None:
         """See BlockSource."""
-        await serve(board, self._blocks)
+        await serve(board, self.blocks)
 
 
 async def serve(board: Board, blocks: NearBlocks) -> None:

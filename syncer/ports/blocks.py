@@ -108,6 +108,24 @@ Receive: TypeAlias = Callable[[Sequence[tuple[BlockId, bytes]]], Awaitable[None]
 Awaited: a slow receiver slows the sources. What it raises comes out of `fetch`, and takes no other receiver's block."""
 
 
+class NearBlocks(Protocol):
+    """Where blocks are. Blocking; any thread. What can't be looked up or read is not there, and no failure."""
+
+    def which(self, ids: Sequence[BlockId]) -> Collection[BlockId]:
+        """Those of some blocks that may be here. No content is read."""
+        ...
+
+    def read(self, ids: Sequence[BlockId], *, checked: bool) -> Mapping[BlockId, bytes]:
+        """Those of some blocks that can be read.
+
+        Args:
+            ids: Some that `which` returned.
+            checked: What was read before was not the right one: look at all places, and compare with the id. False:
+                the first place will do, for the board compares.
+        """
+        ...
+
+
 class Board(Protocol):
     """The open wants, as one source sees them. Saying nothing of a want is "maybe".
 
@@ -124,7 +142,13 @@ class Board(Protocol):
     - `give` may be called for what was not claimed, or is no longer; it is RIGHT if somebody still waits for it.
     - Any number of the source's own tasks may use its handle at the same time. Cancelling such a task in `give` does
       not take back what it gave.
+
+    Attributes:
+        own: What the root itself has, beside any want: a remote whose contents are cut otherwise may make of it what
+            need not travel. None: nothing.
     """
+
+    own: NearBlocks | None
 
     def peek(self, most: int) -> Sequence[Want]:
         """Wants to ask around for, most urgent first. Claims nothing.

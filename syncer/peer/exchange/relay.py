@@ -50,7 +50,7 @@ from syncer.peer.wire.messages import (
     data_of,
 )
 from syncer.peer.wire.plain import Plain
-from syncer.ports.blocks import Given, Want
+from syncer.ports.blocks import Given, NearBlocks, Want
 
 WORDS: Final = 4
 WANTS: Final = 65_536
@@ -94,6 +94,8 @@ async def serve(stream: trio.abc.Stream, circle: Circle | None, block_size: int)
 
 class _Board:
     """The wants of the other process as a `Board`: shown when it asks, to be taken when it wants to have them."""
+
+    own: NearBlocks | None = None  # the other process asks its root itself
 
     def __init__(self, channel: Channel, circle: Circle, block_size: int) -> None:
         self.cycle = Cycle(circle, self, random.randrange, gated=True)

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Final
 
 import msgspec
@@ -46,6 +45,7 @@ from syncer.ports.remote import (
     RemoteInfo,
     Secret,
 )
+from syncer.remote.parallel import for_each
 from syncer.remote.repository.draft import Draft
 from syncer.remote.repository.format.chunks import Chunker
 from syncer.remote.repository.format.config import Config
@@ -62,14 +62,15 @@ from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.repository.orders import Sent, Work, apply, called
 from syncer.remote.repository.ownhead import OwnHead
 from syncer.remote.repository.packing import Packer, changed_ranges, hole_ranges, packed
-from syncer.remote.repository.reading import ChunkReads
+from syncer.remote.repository.reading import ChunkReads, ChunkSource
 from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Found, Tree
-from syncer.remote.source import RemoteSource
 
 _MODIFIED: Final = "another version"
 _SMALL_AT_ONCE: Final = 256
+_CONTENTS_AT_ONCE: Final = 2  # large files, or lists of small ones: one is read while the other is cut
 _VIEWS: Final = 4  # earlier ones in which versions are found that were replaced while they are read
 _SMALL_BYTES: Final = 8 << 20
+_REPLACED: Final = 100_000  # versions whose predecessors are remembered; some 0.5 KB each
 
 
 DRAFT_S: Final = 12 * 3600.0
@@ -131,10 +132,13 @@ class RepositoryClient:
         self._clock_s = clock_s
         self.ages: Ages = Views()
         self.counters: Counters = objects.store.counters
-        self._reads = ChunkReads(objects, self._files, self._check_version)
+        self._reads = ChunkReads(objects, self._files, self._check_version, config.grid)
         self.read_small = self._reads.read_small
         self.read_blocks = self._reads.read_blocks
-        self.source: BlockSource = RemoteSource(self._reads)
+        self.source: BlockSource = ChunkSource(
+            objects, self._files, self._check_version, self._replaced_by, config.grid
+        )
+        self._replaced: dict[tuple[RelPath, RemoteTag], Bytes] = {}
         self._objects = objects
         self._config = config
         self._writer = writer
@@ -153,6 +157,7 @@ class RepositoryClient:
         self._is_undone = False  # some of what was told since the last commit
         self._spare: Work | None = None  # its commit failed; its packs were sent
         self._lock = trio.Lock()
+        self._drafting = trio.Lock()
 
     async def open(self, *, create: bool = False) -> RemoteInfo:
         """See Remote. Whoever makes a repository is `repo init`, not a client."""
@@ -268,19 +273,21 @@ class RepositoryClient:
         async with self._lock:
             work = await self._begun()
             files: dict[int, Sent | Exception] = {}
-            small: list[tuple[int, Store]] = []
-            for at, order in enumerate(orders):
-                if not isinstance(order, Store) or order.content is None:
-                    continue
-                if order.content.size_bytes <= self._config.grid:
-                    small.append((at, order))
-                else:
-                    try:
-                        files[at] = await self._send_large(work, order, reader)
-                    except ONE_NODE as error:
-                        files[at] = error
-            for part in _portions(small):
+            stores = [(at, order) for at, order in enumerate(orders) if isinstance(order, Store) and order.content]
+
+            async def send_large(one: tuple[int, Store]) -> None:
+                try:
+                    files[one[0]] = await self._send_large(work, one[1], reader)
+                except ONE_NODE as error:
+                    files[one[0]] = error
+
+            async def send_small(part: list[tuple[int, Store]]) -> None:
                 files.update(await self._send_small(work, part, reader))
+
+            large = [(at, order) for at, order in stores if order.size_bytes > self._config.grid]
+            small = [(at, order) for at, order in stores if order.size_bytes <= self._config.grid]
+            await for_each(iter(large), send_large, _CONTENTS_AT_ONCE)
+            await for_each(iter(_portions(small)), send_small, _CONTENTS_AT_ONCE)
             outcomes = await trio.to_thread.run_sync(apply, work, orders, files, self._clock_ns() // 1000)
         for at, outcome in enumerate(outcomes):
             await done(at, outcome)
@@ -432,9 +439,26 @@ class RepositoryClient:
             (found.entry.stat(_path(after, found)) for found in there.values() if not found.entry.implied),
             key=lambda stat: stat.path,
         )
+        self._note_replaced(gone, there, after)
         paths = {stat.path for stat in stats}
         names = {_path(before, found) for found in gone.values() if not found.entry.implied}
         return stats, sorted(names - paths)
+
+    def _note_replaced(
+        self, gone: Mapping[bytes, Found], there: Mapping[bytes, Found], after: Mapping[bytes, RelPath]
+    ) -> None:
+        """What files had before, under the same name or as the same object: a pull has it, and need not fetch it."""
+        olds = {found.entry.object: found for found in gone.values()}
+        noted: dict[tuple[RelPath, RemoteTag], Bytes] = {}
+        for key, found in there.items():
+            old = olds.get(found.entry.object) or gone.get(key)
+            file, before = found.entry.file, old.entry.file if old is not None else None
+            if file is not None and before is not None and file.content != before.content and len(noted) < _REPLACED:
+                noted[_path(after, found), found.entry.tag()] = before
+        self._replaced = noted
+
+    def _replaced_by(self, path: RelPath, tag: RemoteTag) -> Bytes | None:
+        return self._replaced.get((path, tag))
 
     async def _files(self, versions: Sequence[tuple[RelPath, RemoteTag]]) -> list[Bytes | ConflictOnRemoteError]:
         view = self._view if self._view is not None else await self._look()
@@ -469,7 +493,8 @@ class RepositoryClient:
     async def _send_large(self, work: Work, order: Store, reader: Reader) -> Sent:
         assert order.content is not None
         blocks = await reader.block_list(order)
-        older = await trio.to_thread.run_sync(self._older, work, order)
+        async with self._drafting:
+            older = await trio.to_thread.run_sync(self._older, work, order)
         ranges = () if older is None else changed_ranges(older[1], blocks)
         step, size = self._config.grid, order.content.size_bytes
 
@@ -494,14 +519,18 @@ class RepositoryClient:
     ) -> dict[int, Sent | Exception]:
         read = await reader.contents([order for _, order in stores])
         made: dict[int, Sent | Exception] = {}
+        there: dict[int, bytes] = {}
         for (at, _), data in zip(stores, read, strict=True):
             if isinstance(data, Exception):
                 made[at] = data
-                continue
-            ids = block_id(data) if data else b""
-            blocks = BlockList(block_size=self._config.grid, size_bytes=len(data), ids=ids)
-            cuts = await work.packer.cut(len(data), partial(_slice, data))
-            made[at] = Sent(blocks=blocks, cuts=cuts, older=None)
+            else:
+                there[at] = data
+        cuts = await work.packer.cut_small(list(there.values()))
+        lists = await trio.to_thread.run_sync(_single_lists, list(there.values()), self._config.grid)
+        made.update(
+            (at, Sent(blocks=blocks, cuts=each, older=None))
+            for at, each, blocks in zip(there, cuts, lists, strict=True)
+        )
         return made
 
     def _older(self, work: Work, order: Store) -> tuple[Bytes, BlockList] | None:
@@ -555,8 +584,9 @@ class _Stored(set[ChunkId]):
         return node not in self._written or super().__contains__(node)
 
 
-def _slice(data: bytes, first: int, last: int) -> bytes:
-    return data[first:last]
+def _single_lists(contents: Sequence[bytes], grid: int) -> list[BlockList]:
+    """The block lists of contents of at most one block."""
+    return [BlockList(block_size=grid, size_bytes=len(data), ids=block_id(data) if data else b"") for data in contents]
 
 
 def _root_of(raw: bytes) -> Root | None:

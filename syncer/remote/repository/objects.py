@@ -94,6 +94,7 @@ class Objects:
         self._readers: dict[tuple[Content, PackRef], PackReader] = {}
         self._looking = trio.Lock()
         self._condemned: frozenset[bytes] = frozenset()
+        self._fresh: set[bytes] = set()  # indexes of ours that no commit needs yet: a listing may be late
 
     @property
     def codec(self) -> Codec:
@@ -181,6 +182,7 @@ class Objects:
         name, raw = encode_head(self.keys, fresh_salt(), head, self.codec)
         self._heads.pop(name, None)  # a listing of some time ago tells of the one before
         await self.store.put(name, raw)
+        self._fresh.clear()
 
     # --- indexes
 
@@ -198,7 +200,10 @@ class Objects:
                 for blob in await self.store.listing(Kind.INDEX.folder)
                 if (digest := indexes.index_of(blob.name)) is not None
             }
-            self._indexes = {digest: index for digest, index in self._indexes.items() if digest in there}
+            if to_write:
+                self._fresh.clear()
+            kept = there.keys() | self._fresh
+            self._indexes = {digest: index for digest, index in self._indexes.items() if digest in kept}
             self._sizes = {digest: blob.size_bytes for digest, blob in there.items()}
 
             async def ask(digest: bytes) -> None:
@@ -280,6 +285,7 @@ class Objects:
         digest, raw = await trio.to_thread.run_sync(self._encoded, index)
         await self.store.put(object_name(Kind.INDEX, digest), raw, absent=True)
         self._indexes[digest], self._sizes[digest] = index, len(raw)
+        self._fresh.add(digest)
         self._refresh()
 
     async def _read_condemned(self) -> frozenset[bytes]:

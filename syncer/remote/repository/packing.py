@@ -1,15 +1,20 @@
 """Contents on their way into packs: cut, named, left out if the repository has them, and sent when a pack is full.
 
-Where a chunk is can be told once its pack is finished, so chunk lists are made at the end (`Cuts.listed`).
+Where a chunk is can be told once its pack is finished; until then a window's cuts are kept one by one, afterwards as
+bytes of its chunk list. Of a long push an index is written now and then: what it names is looked up there from then on,
+so what a push keeps in memory beside the indexes is bounded, but for 55 bytes of list for each chunk. A push that dies
+leaves packs that the next one finds.
 
 Source: docs/design/repository.md.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -17,15 +22,21 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import ZERO_BLOCK
+from syncer.remote.parallel import for_each
 from syncer.remote.repository.format.chunks import Chunk, Chunker, Old, Read, cut_window, windows_to_cut
 from syncer.remote.repository.format.codec import Codec
 from syncer.remote.repository.format.entries import Bytes, Listed
 from syncer.remote.repository.format.indexes import Found
 from syncer.remote.repository.format.keys import ChunkId, Content
-from syncer.remote.repository.format.lists import ChunkList, Located, chunks_of, chunks_shape
+from syncer.remote.repository.format.lists import ChunkList, Located, chunks_of, chunks_shape, window_parts
 from syncer.remote.repository.format.packs import Pack, PackBuilder
 from syncer.remote.repository.format.prolly import Nodes
 from syncer.remote.repository.objects import Objects, fresh_salt
+
+CUTTERS: Final = max(2, min(4, os.cpu_count() or 1))
+"""Windows at once. Each takes some three times its 4 MiB: what is read, joined, and compressed."""
+INDEXED_CHUNKS: Final = 100_000
+"""After so many new chunks an index is written: 5 MB of it, some 2 GB of contents, 40 MB of memory."""
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False):
@@ -51,17 +62,31 @@ class Cuts:
         """Of a content of this length, which replaces another one."""
         self._older = older
         self._size = size
-        self._windows: dict[int, list[Cut]] = {}
+        self._open: dict[int, list[Cut]] = {}
+        self._parts: dict[bytes, bytes | None] = {}
+        self._lock = threading.Lock()
 
     def put(self, window: int, cuts: list[Cut]) -> None:
         """What a window has now."""
-        self._windows[window] = cuts
+        with self._lock:
+            self._open[window] = cuts
+
+    def settle(self, packer: Packer) -> None:
+        """Make bytes of the windows whose chunks all have a place. For a thread."""
+        with self._lock:
+            for window, cuts in sorted(self._open.items()):
+                located = [packer.located(cut) for cut in cuts]
+                there = [each for each in located if each is not None]
+                if len(there) == len(located):
+                    del self._open[window]
+                    self._parts.update(window_parts(window, packer.chunker.window_bytes, there))
 
     def listed(self, nodes: Nodes, packer: Packer) -> Listed:
         """Write the list, after `Packer.finish`. For a thread."""
+        self.settle(packer)
+        assert not self._open, "a pack is not finished"
         chunks = ChunkList(nodes, chunks_shape(packer.objects.keys.split), self._older)
-        for window, cuts in self._windows.items():
-            chunks.window(window, packer.chunker.window_bytes, [packer.located(cut) for cut in cuts])
+        chunks.parts(self._parts)
         return chunks.finish(self._size)
 
 
@@ -80,6 +105,7 @@ class Packer:
         self._lock = threading.Lock()
         self._sending = trio.Lock()
         self._codec = Codec()  # under the lock: a builder goes from thread to thread
+        self._cutters = trio.CapacityLimiter(CUTTERS)
         self._builder: PackBuilder | None = None
         self._new: dict[ChunkId, Found | None] = {}
         self._packs: list[Pack] = []
@@ -87,7 +113,7 @@ class Packer:
 
     @property
     def packs(self) -> Sequence[Pack]:
-        """Those that were sent."""
+        """Those that were sent, and are in no index yet."""
         return self._packs
 
     async def cut(
@@ -109,11 +135,24 @@ class Packer:
         await self.flush()  # what could not be sent so far goes first: memory stays bounded
         file, nodes, changed = older if older is not None else (None, None, ())
         cuts = Cuts(file, size)
-        for window in windows_to_cut(self.chunker, size, file.size_bytes if file is not None else 0, changed):
-            made = await trio.to_thread.run_sync(self._window, window, size, read, zeros, file, nodes, changed)
+
+        async def work(window: int) -> None:
+            made = await trio.to_thread.run_sync(
+                self._window, window, size, read, zeros, file, nodes, changed, limiter=self._cutters
+            )
             cuts.put(window, made)
             await self.flush()
+            await trio.to_thread.run_sync(cuts.settle, self, limiter=self._cutters)
+
+        windows = windows_to_cut(self.chunker, size, file.size_bytes if file is not None else 0, changed)
+        await for_each(windows, work, CUTTERS)
         return cuts
+
+    async def cut_small(self, contents: Sequence[bytes]) -> list[Cuts]:
+        """Cut contents of at most a window each, all in one thread, and send what is new of them."""
+        made = await trio.to_thread.run_sync(self._small, contents, limiter=self._cutters)
+        await self.flush()
+        return made
 
     async def flush(self) -> None:
         """Send packs that are full. One that can't be sent stays here: contents of before have chunks in it."""
@@ -123,6 +162,18 @@ class Packer:
                 await self.objects.put_pack(pack, raw)
                 self._packs.append(pack)
                 del self._full[0]
+            if sum(len(pack.entries) for pack in self._packs) >= INDEXED_CHUNKS:
+                await self._index()
+
+    async def _index(self) -> None:
+        """Write an index of what was sent; nobody needs to remember it here any more."""
+        packs = list(self._packs)
+        await self.objects.put_index([], packs)
+        del self._packs[: len(packs)]
+        with self._lock:
+            for pack in packs:
+                for entry in pack.entries:
+                    self._new.pop(entry.id, None)
 
     def forget_unsent(self) -> None:
         """Begin anew with what was sent: what could not be sent, for want of room perhaps, is cut again if need be."""
@@ -139,10 +190,16 @@ class Packer:
         await trio.to_thread.run_sync(self._close)
         await self.flush()
 
-    def located(self, cut: Cut) -> Located:
-        """Where a chunk is, after `finish`."""
-        found = cut.found or self._new[cut.id]
-        assert found is not None, "its pack is not finished"
+    def located(self, cut: Cut) -> Located | None:
+        """Where a chunk is; None: its pack is not finished."""
+        with self._lock:
+            is_new = cut.id in self._new
+            found = cut.found or self._new.get(cut.id)
+        if found is None and not is_new:
+            found = self.objects.find_to_keep(Content.FILES, cut.id)  # an index has it since
+            assert found is not None
+        if found is None:
+            return None
         entry = found.entry
         return Located(cut.start, cut.length, cut.id, found.pack, entry.offset, entry.length)
 
@@ -163,30 +220,74 @@ class Packer:
             olds = {each.start: each for each in chunks_of(nodes, file, window, end)}
             ranges = [(each.start, each.length) for each in olds.values()]
             old = Old(size_bytes=file.size_bytes, chunks=ranges, changed=_within(changed, window, end))
-        chunks = cut_window(self.chunker, window, size, read, zeros=_within(zeros, window, end), old=old)
-        return [self._cut(chunk, olds) for chunk in chunks]
+        chunks = list(cut_window(self.chunker, window, size, read, zeros=_within(zeros, window, end), old=old))
+        return self._cuts(chunks, olds)
 
-    def _cut(self, chunk: Chunk, olds: dict[int, Located]) -> Cut:
-        if chunk.data is None:
-            same = olds[chunk.offset]
-            return Cut(chunk.offset, chunk.length, same.id, Found(same.pack, same.entry))
-        name = self.objects.keys.chunk_id(Content.FILES, chunk.data)
-        return Cut(chunk.offset, chunk.length, name, self._put(name, chunk.data))
+    def _small(self, contents: Sequence[bytes]) -> list[Cuts]:
+        """All of them together: a call for each would cost more than the cutting."""
+        inside = [
+            list(cut_window(self.chunker, 0, len(data), lambda first, last, data=data: data[first:last]))  # type: ignore[misc]
+            for data in contents
+        ]
+        cuts = iter(self._cuts([chunk for each in inside for chunk in each], {}))
+        made: list[Cuts] = []
+        for data, chunks in zip(contents, inside, strict=True):
+            made.append(Cuts(None, len(data)))
+            if chunks:
+                made[-1].put(0, list(islice(cuts, len(chunks))))
+        return made
 
-    def _put(self, name: ChunkId, data: memoryview) -> Found | None:
+    def _cuts(self, chunks: Sequence[Chunk], olds: Mapping[int, Located]) -> list[Cut]:
+        """Name chunks, and put those into packs that are new."""
+        keys = self.objects.keys
+        cuts: list[Cut] = []
+        named: dict[ChunkId, memoryview] = {}
+        for chunk in chunks:
+            if chunk.data is None:
+                same = olds[chunk.offset]
+                cuts.append(Cut(chunk.offset, chunk.length, same.id, Found(same.pack, same.entry)))
+                continue
+            name = keys.chunk_id(Content.FILES, chunk.data)
+            named[name] = chunk.data
+            cuts.append(Cut(chunk.offset, chunk.length, name, None))
+        found = self._put(named)
+        return [
+            msgspec.structs.replace(cut, found=there) if (there := found.get(cut.id)) is not None else cut
+            for cut in cuts
+        ]
+
+    def _put(self, named: Mapping[ChunkId, memoryview]) -> dict[ChunkId, Found]:
+        """Put what is new into packs; where the rest is, as far as it is known."""
+        known: dict[ChunkId, Found] = {}
+        new: dict[ChunkId, memoryview] = {}
         with self._lock:
-            if name in self._new:
-                return self._new[name]
-            found = self.objects.find_to_keep(Content.FILES, name)
-            if found is None:
+            for name, data in named.items():
+                if name in self._new:
+                    continue  # also one that another thread compresses right now: `finish` waits for all
+                found = self.objects.find_to_keep(Content.FILES, name)
+                if found is None:
+                    self._new[name] = None
+                    new[name] = data
+                else:
+                    known[name] = found
+        codec = self.objects.codec
+        # Most of the time of a first push goes by here: outside of the lock, so that as many threads compress as cut.
+        try:
+            encoded = [(name, codec.encode(data), len(data)) for name, data in new.items()]
+        except BaseException:
+            with self._lock:  # they are nowhere; who relies on them meanwhile finds no place of theirs
+                for name in new:
+                    del self._new[name]
+            raise
+        with self._lock:
+            for name, message, plain in encoded:
                 if self._builder is None:
                     self._builder = PackBuilder(self.objects.keys, Content.FILES, fresh_salt(), self._codec)
-                self._builder.add(name, data)
-                self._new[name] = None
-                self.objects.store.counters.blocks_sent += 1
+                self._builder.add_encoded(name, message, plain)
                 if self._builder.is_full:
                     self._end_pack(self._builder)
-            return found
+            self.objects.store.counters.blocks_sent += len(encoded)
+        return known
 
     def _close(self) -> None:
         with self._lock:

@@ -23,7 +23,7 @@ Source: docs/design/repository.md.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -122,6 +122,31 @@ def blocks_of(nodes: Nodes, file: Bytes, block_size: int) -> BlockList:
     return blocks
 
 
+def block_ids_in(nodes: Nodes, file: Bytes, block_size: int, first: int, last: int) -> bytes:
+    """The ids of some blocks of a file, one behind the other; of a part of the list, so nothing vouches for them.
+
+    Args:
+        nodes: Where lists are.
+        file: The file.
+        block_size: Of the share.
+        first: The first block.
+        last: Behind the last; at most as many as the file has.
+    """
+    count = block_count(file.size_bytes, block_size)
+    last = min(last, count)
+    if count <= 1:
+        return (file.object_hash * count)[first * ID_SIZE : last * ID_SIZE]
+    if isinstance(file.blocks, bytes):
+        return file.blocks[first * ID_SIZE : last * ID_SIZE]
+    start, end = first // BLOCKS_OF_A_PART, -(-last // BLOCKS_OF_A_PART)
+    parts = dict.fromkeys(range(start, end), _HOLES)
+    for key, value in prolly.items(nodes, file.blocks, _BLOCK_KEY.pack(start), _BLOCK_KEY.pack(end)):
+        parts[_number(_BLOCK_KEY, key)] = value
+    ids = b"".join(part for _, part in sorted(parts.items()))
+    skipped = first - start * BLOCKS_OF_A_PART
+    return ids[skipped * ID_SIZE : (skipped + last - first) * ID_SIZE]
+
+
 def listed_blocks(
     nodes: Nodes, shape: Shape, blocks: BlockList, older: tuple[Listed, BlockList] | None = None
 ) -> Listed:
@@ -194,14 +219,11 @@ class ChunkList:
 
     def window(self, start: int, length: int, chunks: Sequence[Located]) -> None:
         """What is in a window now. Both are multiples of 256 KiB; a file ends where `finish` says."""
-        assert start % PART_BYTES == length % PART_BYTES == 0
-        parts: dict[int, list[Located]] = {
-            number: [] for number in range(start // PART_BYTES, (start + length) // PART_BYTES)
-        }
-        for chunk in chunks:
-            parts[chunk.start // PART_BYTES].append(chunk)
-        for number, inside in parts.items():
-            self._edits[_chunk_key(number)] = _encoded(number * PART_BYTES, inside) if inside else None
+        self._edits.update(window_parts(start, length, chunks))
+
+    def parts(self, parts: Mapping[bytes, bytes | None]) -> None:
+        """What is in windows now, as `window_parts` says it."""
+        self._edits.update(parts)
 
     def finish(self, size: int) -> Listed:
         """Write the list of a file of this length."""
@@ -218,6 +240,26 @@ class ChunkList:
             edits.setdefault(_chunk_key(0), self._older.chunks)
         made = prolly.update(self._nodes, self._shape, self._root, edits)
         return b"" if made is None else made
+
+
+def window_parts(start: int, length: int, chunks: Iterable[Located]) -> dict[bytes, bytes | None]:
+    """Parts of a chunk list, by their keys; None where no chunk begins. Some 55 bytes a chunk.
+
+    Args:
+        start: Where a window begins: a multiple of 256 KiB.
+        length: Bytes of it, likewise.
+        chunks: That begin in it, ascending.
+    """
+    assert start % PART_BYTES == length % PART_BYTES == 0
+    parts: dict[int, list[Located]] = {
+        number: [] for number in range(start // PART_BYTES, (start + length) // PART_BYTES)
+    }
+    for chunk in chunks:
+        parts[chunk.start // PART_BYTES].append(chunk)
+    return {
+        _chunk_key(number): _encoded(number * PART_BYTES, inside) if inside else None
+        for number, inside in parts.items()
+    }
 
 
 def _encoded(base: int, chunks: Sequence[Located]) -> bytes:

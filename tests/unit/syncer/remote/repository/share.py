@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 
 import trio
 
+from blockfs.blocks.hashing import block_id, canonical
+from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
+from syncer.blocks.near import OwnBlocks
 from syncer.blocks.wanting import fetch_files
 from syncer.core.model import Kind, RelPath, RemoteStat, meta_of
 from syncer.engine.fetch import serving
@@ -60,7 +63,23 @@ async def put(client: RepositoryClient, where: str, data: bytes, replaces: Remot
     made_of(await write_one(client, store_order(path(where), Kind.FILE, data, META, tag, GRID), Shelf([data], GRID)))
 
 
-async def fetched(client: RepositoryClient, stat: RemoteStat) -> bytes:
+class Owned:
+    """`NearBlocks` of some contents; which blocks were read is noted, and bytes can be wrong."""
+
+    def __init__(self, *contents: bytes, wrong: bool = False) -> None:
+        blocks = [data[at : at + GRID] for data in contents for at in range(0, len(data), GRID)]
+        self._blocks = {block_id(block): b"wrong" if wrong else canonical(block) for block in blocks}
+        self.asked: set[BlockId] = set()
+
+    def which(self, ids: Sequence[BlockId]) -> set[BlockId]:
+        return {block for block in ids if block in self._blocks}
+
+    def read(self, ids: Sequence[BlockId], *, checked: bool) -> dict[BlockId, bytes]:
+        self.asked.update(ids)
+        return {block: self._blocks[block] for block in ids} if not checked else {}
+
+
+async def fetched(client: RepositoryClient, stat: RemoteStat, own: Owned | None = None) -> bytes:
     """A version's bytes, by the client's source, as the engine gets them."""
     assert stat.content is not None
     version = VersionRef(path=stat.path, tag=stat.tag, content=stat.content)
@@ -74,7 +93,7 @@ async def fetched(client: RepositoryClient, stat: RemoteStat) -> bytes:
             for at in (at for at, each in enumerate(blocks) if each == block):
                 data[at * GRID : at * GRID + len(found)] = found
 
-    board = Blocks([client.source])
+    board = Blocks([client.source] if own is None else [OwnBlocks(own), client.source])
     async with serving(board):
         lacking = [at for at, block in enumerate(blocks) if block in blocks.unique_ids()]
         for error in (await fetch_files(board, [(version, blocks)], {0: lacking}, receive)).values():

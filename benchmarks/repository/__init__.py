@@ -1,0 +1,1 @@
+"""Benchmarks of repositories: `python -m benchmarks repository [PART…]`."""
