@@ -113,7 +113,7 @@ class Checker:
         self._sizes = {blob.name: blob.size_bytes for blob in await self._objects.store.listing(Kind.PACK.folder)}
         self.findings.packs = len(self._sizes)
         try:
-            await self._objects.look()
+            await self._objects.look(whole=True)
             commits = await self._commits()
         except _WRONG as error:
             self.findings.add(error)

@@ -19,14 +19,12 @@ import msgspec
 import trio
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.hashing import block_id
-from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from blockfs.blocks.ids import BlockId
 from syncer.core.model import Ages, Kind, Position, RelPath, RemoteStat, RemoteTag
 from syncer.core.partial.listing_diff import Known
 from syncer.core.paths import LAN_KEY, is_hidden
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
 from syncer.errors import (
-    ONE_NODE,
     ConflictOnRemoteError,
     CorruptionError,
     NotFoundError,
@@ -34,7 +32,7 @@ from syncer.errors import (
     SyncerError,
 )
 from syncer.ports.blocks import BlockSource, VersionRef
-from syncer.ports.orders import Done, Order, Reader, Store
+from syncer.ports.orders import Done, Order, Reader
 from syncer.ports.remote import (
     Capabilities,
     Changes,
@@ -45,7 +43,6 @@ from syncer.ports.remote import (
     RemoteInfo,
     Secret,
 )
-from syncer.remote.parallel import for_each
 from syncer.remote.repository.draft import Draft
 from syncer.remote.repository.format.chunks import Chunker
 from syncer.remote.repository.format.config import Config
@@ -59,17 +56,15 @@ from syncer.remote.repository.memory import Memory
 from syncer.remote.repository.merge import View, view_of
 from syncer.remote.repository.moments import Moment, Views
 from syncer.remote.repository.objects import Objects, ThreadNodes
-from syncer.remote.repository.orders import Sent, Work, apply, called
+from syncer.remote.repository.orders import Work, apply, called
 from syncer.remote.repository.ownhead import OwnHead
-from syncer.remote.repository.packing import Packer, changed_ranges, hole_ranges, packed
+from syncer.remote.repository.packing import Packer, packed
 from syncer.remote.repository.reading import ChunkReads, ChunkSource
+from syncer.remote.repository.sending import MOST_AT_ONCE, Sender
 from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Found, Tree
 
 _MODIFIED: Final = "another version"
-_SMALL_AT_ONCE: Final = 256
-_CONTENTS_AT_ONCE: Final = 2  # large files, or lists of small ones: one is read while the other is cut
 _VIEWS: Final = 4  # earlier ones in which versions are found that were replaced while they are read
-_SMALL_BYTES: Final = 8 << 20
 _REPLACED: Final = 100_000  # versions whose predecessors are remembered; some 0.5 KB each
 
 
@@ -147,6 +142,7 @@ class RepositoryClient:
         self._shape = Shape(split=objects.keys.split, entries=ENTRIES_OF_A_NODE)
         self._blocks_shape = blocks_shape(objects.keys.split)
         self._nodes = ThreadNodes(objects)
+        self._sender = Sender(self._nodes, config.grid)
         self._view: View | None = None
         self._earlier: deque[View] = deque(maxlen=_VIEWS)
         self._merged: frozenset[CommitId] = frozenset()
@@ -157,7 +153,6 @@ class RepositoryClient:
         self._is_undone = False  # some of what was told since the last commit
         self._spare: Work | None = None  # its commit failed; its packs were sent
         self._lock = trio.Lock()
-        self._drafting = trio.Lock()
 
     async def open(self, *, create: bool = False) -> RemoteInfo:
         """See Remote. Whoever makes a repository is `repo init`, not a client."""
@@ -178,7 +173,7 @@ class RepositoryClient:
                 holds_back=True,
                 keeps_versions=False,
                 waits="polling",
-                reads=_SMALL_AT_ONCE,
+                reads=MOST_AT_ONCE,
             ),
             text=f"repository on {text}",
         )
@@ -272,22 +267,7 @@ class RepositoryClient:
         """See Remote."""
         async with self._lock:
             work = await self._begun()
-            files: dict[int, Sent | Exception] = {}
-            stores = [(at, order) for at, order in enumerate(orders) if isinstance(order, Store) and order.content]
-
-            async def send_large(one: tuple[int, Store]) -> None:
-                try:
-                    files[one[0]] = await self._send_large(work, one[1], reader)
-                except ONE_NODE as error:
-                    files[one[0]] = error
-
-            async def send_small(part: list[tuple[int, Store]]) -> None:
-                files.update(await self._send_small(work, part, reader))
-
-            large = [(at, order) for at, order in stores if order.size_bytes > self._config.grid]
-            small = [(at, order) for at, order in stores if order.size_bytes <= self._config.grid]
-            await for_each(iter(large), send_large, _CONTENTS_AT_ONCE)
-            await for_each(iter(_portions(small)), send_small, _CONTENTS_AT_ONCE)
+            files = await self._sender.send(work, orders, reader)
             outcomes = await trio.to_thread.run_sync(apply, work, orders, files, self._clock_ns() // 1000)
         for at, outcome in enumerate(outcomes):
             await done(at, outcome)
@@ -488,58 +468,6 @@ class RepositoryClient:
                 lists.append(error)
         return lists
 
-    # --- contents
-
-    async def _send_large(self, work: Work, order: Store, reader: Reader) -> Sent:
-        assert order.content is not None
-        blocks = await reader.block_list(order)
-        async with self._drafting:
-            older = await trio.to_thread.run_sync(self._older, work, order)
-        ranges = () if older is None else changed_ranges(older[1], blocks)
-        step, size = self._config.grid, order.content.size_bytes
-
-        async def ask(first: int, last: int) -> bytes:
-            indexes = range(first // step, (last - 1) // step + 1)
-            wanted = [index for index in indexes if blocks[index] != ZERO_BLOCK]
-            got = dict(zip(wanted, await reader.blocks(order, blocks, wanted), strict=True)) if wanted else {}
-            data = b"".join(got.get(index, b"").ljust(min(step, size - index * step), b"\0") for index in indexes)
-            return data[first - indexes[0] * step : last - indexes[0] * step]
-
-        zeros = hole_ranges(blocks)
-        before = None if older is None else (older[0], self._nodes, ranges)
-
-        def read(first: int, last: int) -> bytes:
-            return trio.from_thread.run(ask, first, last)
-
-        cuts = await work.packer.cut(size, read, older=before, zeros=zeros)
-        return Sent(blocks=blocks, cuts=cuts, older=older)
-
-    async def _send_small(
-        self, work: Work, stores: Sequence[tuple[int, Store]], reader: Reader
-    ) -> dict[int, Sent | Exception]:
-        read = await reader.contents([order for _, order in stores])
-        made: dict[int, Sent | Exception] = {}
-        there: dict[int, bytes] = {}
-        for (at, _), data in zip(stores, read, strict=True):
-            if isinstance(data, Exception):
-                made[at] = data
-            else:
-                there[at] = data
-        cuts = await work.packer.cut_small(list(there.values()))
-        lists = await trio.to_thread.run_sync(_single_lists, list(there.values()), self._config.grid)
-        made.update(
-            (at, Sent(blocks=blocks, cuts=each, older=None))
-            for at, each, blocks in zip(there, cuts, lists, strict=True)
-        )
-        return made
-
-    def _older(self, work: Work, order: Store) -> tuple[Bytes, BlockList] | None:
-        """The version that is replaced, if it is settled where its chunks are."""
-        found = work.draft.lookup(order.path) if order.replaces is not None else None
-        if found is None or found.entry.file is None or found.entry.object in work.contents:
-            return None
-        return found.entry.file, blocks_of(self._nodes, found.entry.file, self._config.grid)
-
     # --- the end of a commit
 
     def _finished(self, work: Work) -> tuple[Root | None, list[tuple[ChunkId, bytes]]]:
@@ -584,11 +512,6 @@ class _Stored(set[ChunkId]):
         return node not in self._written or super().__contains__(node)
 
 
-def _single_lists(contents: Sequence[bytes], grid: int) -> list[BlockList]:
-    """The block lists of contents of at most one block."""
-    return [BlockList(block_size=grid, size_bytes=len(data), ids=block_id(data) if data else b"") for data in contents]
-
-
 def _root_of(raw: bytes) -> Root | None:
     return msgspec.msgpack.decode(raw, type=Root) if raw else None
 
@@ -608,16 +531,3 @@ def _file_in(trees: Sequence[Tree], path: RelPath, tag: RemoteTag) -> Bytes | Co
 
 def _lan_key(stats: Iterable[RemoteStat]) -> RemoteStat | None:
     return next((stat for stat in stats if stat.path == LAN_KEY), None)
-
-
-def _portions(stores: Sequence[tuple[int, Store]]) -> Iterable[list[tuple[int, Store]]]:
-    part: list[tuple[int, Store]] = []
-    room = _SMALL_BYTES
-    for at, order in stores:
-        if part and (len(part) == _SMALL_AT_ONCE or order.size_bytes > room):
-            yield part
-            part, room = [], _SMALL_BYTES
-        part.append((at, order))
-        room -= order.size_bytes
-    if part:
-        yield part

@@ -87,7 +87,7 @@ class Collector:
         lists = await self._lists()
         packs = await self._there(Kind.PACK)
         index_blobs, commit_blobs = await self._there(Kind.INDEX), await self._there(Kind.COMMIT)
-        await self._objects.look()
+        await self._objects.look(whole=True)
         commits = await self._kept_commits(commit_blobs, now_ns)
         needed = await trio.to_thread.run_sync(self._needed, commits.values())
         if missing := needed - packs.keys():

@@ -34,7 +34,7 @@ from syncer.remote.repository.format.history import (
     encode_head,
     head_name,
 )
-from syncer.remote.repository.format.indexes import Found, Index
+from syncer.remote.repository.format.indexes import Found, Index, Section
 from syncer.remote.repository.format.keys import SALT_BYTES, ChunkId, Content, Keys
 from syncer.remote.repository.format.packs import MAX_BYTES as MAX_PACK_BYTES
 from syncer.remote.repository.format.packs import Fetch, Pack, PackReader, PackRef, plan
@@ -94,6 +94,7 @@ class Objects:
         self._readers: dict[tuple[Content, PackRef], PackReader] = {}
         self._looking = trio.Lock()
         self._condemned: frozenset[bytes] = frozenset()
+        self._partly: set[bytes] = set()  # indexes of which only the section TREES was read
         self._fresh: set[bytes] = set()  # indexes of ours that no commit needs yet: a listing may be late
 
     @property
@@ -186,12 +187,14 @@ class Objects:
 
     # --- indexes
 
-    async def look(self, *, to_write: bool = False) -> None:
+    async def look(self, *, to_write: bool = False, whole: bool = False) -> None:
         """Read the indexes that are new. One listing.
 
         Args:
             to_write: Read what is condemned, too, with another listing: nothing new may build on that.
+            whole: Also where chunks of files are; False: who does not write mostly needs nodes of trees only.
         """
+        whole = whole or to_write
         async with self._looking:
             if to_write:
                 self._condemned = await self._read_condemned()
@@ -208,14 +211,29 @@ class Objects:
 
             async def ask(digest: bytes) -> None:
                 try:
-                    raw = await self.store.get(there[digest].name)
+                    if whole or there[digest].size_bytes <= indexes.FIRST_BYTES:
+                        raw = await self.store.get(there[digest].name)
+                        decoded = await trio.to_thread.run_sync(self._decoded, digest, raw)
+                        self._partly.discard(digest)
+                    else:
+                        decoded = await self._trees_of(digest, there[digest].name)
+                        self._partly.add(digest)
                 except NotFoundError:
                     return  # replaced meanwhile: what it said is said by another one
-                decoded = await trio.to_thread.run_sync(self._decoded, digest, raw)
                 self._indexes[digest] = decoded
 
-            await for_each(iter(there.keys() - self._indexes.keys()), ask, _AT_ONCE)
+            self._partly &= self._indexes.keys()
+            asks = there.keys() - self._indexes.keys() | (self._partly if whole else set())
+            await for_each(iter(asks), ask, _AT_ONCE)
             self._refresh()
+
+    async def _trees_of(self, digest: bytes, name: str) -> Index:
+        """What an index says of nodes of trees: its beginning."""
+        first = await self.store.get(name, (0, indexes.FIRST_BYTES))
+        end = indexes.trees_end(self.keys, digest, first)
+        if end > len(first):
+            first += await self.store.get(name, (len(first), end - len(first)))
+        return Index(await trio.to_thread.run_sync(self._decoded_trees, digest, first), indexes.EMPTY)
 
     def find(self, content: Content, chunk: ChunkId) -> Found | None:
         """Where a chunk is, as far as the indexes that were read tell."""
@@ -270,7 +288,7 @@ class Objects:
             there = {
                 digest: size
                 for digest, size in self._sizes.items()
-                if digest in live and not self._names_condemned(self._indexes[digest])
+                if digest in live - self._partly and not self._names_condemned(self._indexes[digest])
             }
             rows = sum(len(pack.entries) for pack in (*trees, *files))
             merged = indexes.to_merge(48 * rows, there)
@@ -308,6 +326,9 @@ class Objects:
 
     def _decoded(self, digest: bytes, raw: bytes) -> Index:
         return indexes.decode(self.keys, digest, raw, self.codec)
+
+    def _decoded_trees(self, digest: bytes, first: bytes) -> Section:
+        return indexes.decode_trees(self.keys, digest, first, self.codec)
 
     def _encoded(self, index: Index) -> tuple[bytes, bytes]:
         return indexes.encode(self.keys, fresh_salt(), index, self.codec)
