@@ -11,6 +11,7 @@ from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, meta_of
 from syncer.errors import ConflictOnRemoteError, DamagedObjectError, RemoteUnavailableError, SyncerError
 from syncer.ports.orders import Delete, Move, Order, SetMeta, Stored, write_one
 from syncer.remote.repository import packing
+from syncer.remote.repository.format import packs
 from tests import effort
 from tests.contract.writing import Shelf, store_order, write_list
 from tests.unit.syncer.remote.repository.share import GRID, META, Share, fetched, listed, path, put, random_bytes, run
@@ -260,7 +261,9 @@ def _order(random: Random, there: dict[RelPath, RemoteStat]) -> tuple[Order, byt
             return SetMeta(path=where, meta=Meta(mode=random.choice([0o600, 0o755])), expect=stat.tag), b""
 
 
-def test_a_pack_that_was_refused_once_is_there_before_anything_is_committed() -> None:
+def test_a_pack_that_was_refused_once_is_there_before_anything_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packs, "TARGET_BYTES", 200_000)
+
     async def scenario(share: Share) -> None:
         writer = share.client(1)
         store = writer._objects.store
@@ -275,7 +278,7 @@ def test_a_pack_that_was_refused_once_is_there_before_anything_is_committed() ->
         store.put = put_later  # type: ignore[method-assign]
         await put(writer, "told", random_bytes(1, 50_000))
         with pytest.raises(RemoteUnavailableError):
-            await put(writer, "refused", random_bytes(2, 17 << 20))  # more than a pack
+            await put(writer, "refused", random_bytes(2, 1_000_000))  # more than a pack
         assert refused
         await writer.commit()
         reader = share.client(2)
@@ -286,22 +289,23 @@ def test_a_pack_that_was_refused_once_is_there_before_anything_is_committed() ->
 
 
 def test_a_long_push_writes_indexes_and_one_that_dies_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packing, "INDEXED_CHUNKS", 3000)
+    monkeypatch.setattr(packs, "TARGET_BYTES", 200_000)
+    monkeypatch.setattr(packing, "INDEXED_CHUNKS", 100)
 
     async def scenario(share: Share) -> None:
-        data = random_bytes(1, 36 << 20)
+        data = random_bytes(1, 1_500_000)
         dead = share.client(1)
         await put(dead, "file", data)
         assert [name for name in share.objects if name.startswith("indexes/")]
         writer = share.client(2)
         assert await listed(writer) == {}
         await put(writer, "file", data)
-        await put(writer, "again", data[: 8 << 20])
+        await put(writer, "again", data[:400_000])
         await writer.commit()
-        assert writer.counters.bytes_sent < 8 << 20  # what is in the packs of the dead one's indexes is not sent
+        assert writer.counters.bytes_sent < 700_000  # what is in the packs of the dead one's indexes is not sent
         reader = share.client(3)
         found = await listed(reader)
         assert await fetched(reader, found[path("file")]) == data
-        assert await fetched(reader, found[path("again")]) == data[: 8 << 20]
+        assert await fetched(reader, found[path("again")]) == data[:400_000]
 
     run(scenario)
