@@ -43,6 +43,9 @@ from syncer.ports.remote import (
     RemoteInfo,
     Secret,
 )
+from syncer.remote.repository.contents.packing import Packer, packed
+from syncer.remote.repository.contents.reading import ChunkReads, ChunkSource
+from syncer.remote.repository.contents.sending import MOST_AT_ONCE, Sender
 from syncer.remote.repository.draft import Draft
 from syncer.remote.repository.format.chunks import Chunker
 from syncer.remote.repository.format.config import Config
@@ -58,9 +61,6 @@ from syncer.remote.repository.moments import Moment, Views
 from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.repository.orders import Work, apply, called
 from syncer.remote.repository.ownhead import OwnHead
-from syncer.remote.repository.packing import Packer, packed
-from syncer.remote.repository.reading import ChunkReads, ChunkSource
-from syncer.remote.repository.sending import MOST_AT_ONCE, Sender
 from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Found, Tree
 
 _MODIFIED: Final = "another version"

@@ -10,7 +10,7 @@ import pytest
 from syncer.core.model import Content, Kind, Meta, RelPath, RemoteStat, meta_of
 from syncer.errors import ConflictOnRemoteError, DamagedObjectError, RemoteUnavailableError, SyncerError
 from syncer.ports.orders import Delete, Move, Order, SetMeta, Stored, write_one
-from syncer.remote.repository import packing
+from syncer.remote.repository.contents import packing
 from syncer.remote.repository.format import packs
 from tests import effort
 from tests.contract.writing import Shelf, store_order, write_list

@@ -19,11 +19,11 @@ from syncer.blocks.server import REMOTE
 from syncer.core.model import RelPath, RemoteTag
 from syncer.errors import ConflictOnRemoteError, CorruptionError, DamagedObjectError, NotFoundError, SyncerError
 from syncer.ports.blocks import Board
+from syncer.remote.repository.contents.nearby import Nearby
 from syncer.remote.repository.format.entries import Bytes
 from syncer.remote.repository.format.indexes import Found
 from syncer.remote.repository.format.keys import ChunkId, Content
 from syncer.remote.repository.format.lists import Located, block_ids_in, chunks_of
-from syncer.remote.repository.nearby import Nearby
 from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.source import Deliver, RemoteSource
 

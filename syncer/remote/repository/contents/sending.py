@@ -16,11 +16,11 @@ from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.errors import ONE_NODE
 from syncer.ports.orders import Order, Reader, Store
 from syncer.remote.parallel import for_each
+from syncer.remote.repository.contents.packing import changed_ranges, hole_ranges
 from syncer.remote.repository.format.entries import Bytes
 from syncer.remote.repository.format.lists import blocks_of
 from syncer.remote.repository.objects import ThreadNodes
 from syncer.remote.repository.orders import Sent, Work
-from syncer.remote.repository.packing import changed_ranges, hole_ranges
 
 MOST_AT_ONCE: Final = 256
 """Contents of a list of small ones."""
