@@ -116,14 +116,19 @@ class Channel:
     async def send(self, messages: Sequence[Message]) -> bool:
         """Send messages one behind the other, with nothing between them. False: the connection is over.
 
-        If it is cancelled, nothing can be sent any more.
+        If it is cancelled, the connection is over: half a message may be on the wire. Who waits for an answer hears so.
         """
         async with self._sending:
             if self._broken:
                 return False
             self._broken = True
             pieces = [self._codec.send(message) for message in messages]
-            self._broken = not await self._write(pieces)
+            try:
+                self._broken = not await self._write(pieces)
+            except trio.Cancelled:
+                with trio.CancelScope(shield=True):
+                    await trio.aclose_forcefully(self._stream)
+                raise
             return not self._broken
 
     async def close(self, last: Message | None = None) -> None:

@@ -97,3 +97,25 @@ async def test_the_end_is_heard_however_much_is_owed() -> None:
     async with pair() as (one, two):
         await one.close()
         assert await two.receive(owed=1 << 20) == []
+
+
+@on_a_still_clock
+async def test_who_is_cancelled_while_it_sends_ends_the_connection_for_both() -> None:
+    """Breaks as another cycle that asks over it in vain, and takes the peer for one that stalls."""
+    async with pair() as (one, two), trio.open_nursery() as waiting:
+        heard: list[list[Message]] = []
+
+        async def hear() -> None:
+            heard.append(await one.receive())
+
+        waiting.start_soon(hear)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.send, [Block(rid=rid, content=b"x" * 200_000) for rid in range(100)])
+            await trio.testing.wait_all_tasks_blocked()
+            assert heard == []
+            nursery.cancel_scope.cancel()
+        assert not await one.send([Ping(number=1)])
+        await trio.testing.wait_all_tasks_blocked()
+        assert heard == [[]]
+        while await two.receive():  # what was sent whole counts
+            pass
