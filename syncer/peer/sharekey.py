@@ -35,6 +35,7 @@ OLD_COUNTS_S: Final = 24 * 3600.0
 ROTATE_AFTER_S: Final = 30 * 24 * 3600.0
 LOOK_AFTER_S: Final = 24 * 3600.0  # a key that could not be made or read is tried again so much later
 _MAX_GENERATION: Final = 1 << 48
+_MAX_AHEAD: Final = 1 << 20  # rotations that a device may have missed: one an hour for a century
 _MAX_TIME_S: Final = 1 << 40
 
 MIN_PASSPHRASE: Final = 12  # characters; with 0.4 s a guess even so few letters drawn by chance are out of reach
@@ -202,7 +203,7 @@ def accepted(kept: Kept, found: StoredKey | BadKey, version: str, now_s: float) 
     """What is remembered after the object was read.
 
     Another key of the same generation is taken: two devices made one at once, on a server that lets both. An older
-    generation is not.
+    generation is not; nor is one that nobody can have come to, or who writes the highest one would end all rotations.
     """
     tried = msgspec.structs.replace(kept, version=version, tried_s=int(now_s))
     if isinstance(found, BadKey):
@@ -211,6 +212,12 @@ def accepted(kept: Kept, found: StoredKey | BadKey, version: str, now_s: float) 
         reason = (
             f"the share's key on the server is an older one (generation {found.generation}, {kept.highest} was seen); "
             "`blocksync peers rotate` makes a new one"
+        )
+        return msgspec.structs.replace(tried, off=reason)
+    if found.generation > kept.highest + _MAX_AHEAD:
+        reason = (
+            f"the share's key on the server is none that a device made (generation {found.generation}, {kept.highest} "
+            "was seen); `blocksync peers rotate` makes a new one"
         )
         return msgspec.structs.replace(tried, off=reason)
     seen_s = kept.seen_s if found.generation == kept.highest else int(now_s)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from syncer.cli.main import run
 from syncer.cli.output.metrics import COUNTERS, exposition
 from syncer.peer.exchange.figures import BanFigures, Figures, PeerFigures, UploadFigures
 from syncer.watch.lan import PeersLive, ShareLive
@@ -74,3 +76,15 @@ def test_the_page_has_every_metric() -> None:
     names = dict(types)
     assert names
     assert {name for name, kind in names.items() if f"| `{name}` | {kind} |" not in page} == set()
+
+
+def test_the_verb_prints_them(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("syncer.watch.control.peers", lambda _: live(FIGURES))
+    assert run(["peers", "--metrics"]) == 0
+    assert capsys.readouterr().out == exposition(live(FIGURES))
+
+
+@pytest.mark.parametrize("other", ["--json", "--follow", "off"])
+def test_another_form_is_asked_for_alone(other: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["peers", "--metrics", other]) == 2
+    assert "--metrics" in capsys.readouterr().err

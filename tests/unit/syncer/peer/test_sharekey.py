@@ -128,6 +128,21 @@ def test_an_older_generation_turns_the_lan_off_until_a_rotation() -> None:
     assert sharekey.keys_now(sharekey.accepted(back, following, "v", NOW), NOW) == (RootKey(raw=OTHER),)
 
 
+def test_a_generation_that_nobody_can_have_come_to_ends_no_rotations() -> None:
+    """Who may write to the share writes the highest one there is: else no device could ever go above it."""
+    highest = 1 << 48
+    assert sharekey.decode(sharekey.encode(stored(highest))) == stored(highest)
+    for device in (kept(stored(5)), Kept(share="s")):
+        off = sharekey.accepted(device, stored(highest, OTHER), "v", NOW)
+        assert f"generation {highest}" in off.off
+        assert sharekey.keys_now(off, NOW) == ()
+        following = sharekey.rotated(off, OLD, NOW)
+        assert sharekey.decode(sharekey.encode(following)) == following
+        assert sharekey.keys_now(sharekey.accepted(device, following, "w", NOW), NOW) == (RootKey(raw=OLD),)
+    missed = sharekey.accepted(kept(stored(5)), stored(5 + (1 << 20)), "v", NOW)
+    assert not missed.off
+
+
 def test_the_same_generation_after_a_rollback_is_taken_again() -> None:
     device = kept(stored(5))
     back = sharekey.accepted(device, stored(4, OLD), "v", NOW)
