@@ -30,6 +30,7 @@ from syncer.remote.repository.format.entries import (
     split_key,
 )
 from syncer.remote.repository.format.history import Commit, CommitId
+from syncer.remote.repository.format.indexes import Found
 from syncer.remote.repository.format.keys import ChunkId, Content
 from syncer.remote.repository.format.lists import blocks_of, chunks_of
 from syncer.remote.repository.format.packs import MAX_BYTES as MAX_PACK_BYTES
@@ -184,11 +185,12 @@ class Checker:
         try:
             blocks_of(self._nodes, file, self._grid)
             for chunk in chunks_of(self._nodes, file):
-                size = self._size_of(chunk.pack.name)
+                place = self._place(Found(chunk.pack, chunk.entry))
+                size = self._size_of(place.pack.name)
                 if size is None:
-                    return f"the pack {chunk.pack.name} is missing"
-                if chunk.offset + chunk.stored > size:
-                    return f"the pack {chunk.pack.name} is shorter than it was"
+                    return f"the pack {place.pack.name} is missing"
+                if place.entry.end > size:
+                    return f"the pack {place.pack.name} is shorter than it was"
         except SyncerError as error:
             return str(error)
         return None
@@ -202,6 +204,14 @@ class Checker:
             else:
                 self._sizes[name] = found.size_bytes
         return self._sizes.get(name)
+
+    def _place(self, own: Found) -> Found:
+        """Where a chunk is: elsewhere than a list says, if its pack was repacked."""
+        if self._size_of(own.pack.name) is not None:
+            return own
+        places = self._objects.all_places(Content.FILES, own.entry.id)
+        return next((each for each in places if self._size_of(each.pack.name) is not None), own)
+
 
     def _indexed(self) -> None:
         named = {pack.name: size for pack, size in self._objects.packs()}

@@ -3,45 +3,45 @@
 Needed is what the heads name, and the commits that are kept: those younger than `keep` by the store's clock. All else
 is deleted in two runs that lie a grace apart. The first one only *condemns*: an object says what. From then on nobody
 builds on it (`Objects.look` reads the lists, and what is condemned is sent anew); who began before has committed, or
-given up, long before the grace is over (`client.DRAFT_S`). The second run looks again: what any commit has named that
-was made meanwhile stays, also if nobody needs it by now: somebody may be building on that commit.
+given up, long before the grace is over (`client.DRAFT_S`). The second run looks again: what somebody has named
+meanwhile stays.
 
-Order of the second run: indexes without the packs that go, the packs, old indexes and commits. A death between any two
-leaves what the next run does. The list goes a grace later: a listing of some time ago may still tell of old indexes.
+Order of the second run: commits, indexes without the packs that go, the packs, old indexes, the list. A death between
+any two leaves what the next run does, and no commit that lacks something. For the same reason a list waits while a
+commit is there that needs what is on it, though nobody keeps that commit: somebody may have built on it, too. Packs
+that went are listed anew for one grace more: listings may be of some time ago, and tell of old indexes.
 
 Source: docs/design/repository.md, section 15.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import msgspec
 import trio
 
-from syncer.errors import CorruptionError, NotFoundError
+from syncer.errors import DamagedObjectError, NotFoundError, RemoteUnavailableError
 from syncer.remote.repository.format import condemned
 from syncer.remote.repository.format.condemned import Condemned
-from syncer.remote.repository.format.entries import ID_BYTES, decode_entry
 from syncer.remote.repository.format.history import Commit, CommitId, DeviceId
-from syncer.remote.repository.format.keys import ChunkId, Content
-from syncer.remote.repository.format.lists import chunks_of
-from syncer.remote.repository.format.prolly import Root, reachable
-from syncer.remote.repository.format.sealed import Kind, digest_of, object_name
-from syncer.remote.repository.objects import Objects, ThreadNodes, fresh_salt
+from syncer.remote.repository.format.sealed import Kind, object_name
+from syncer.remote.repository.marking import GRACE_NS, KEEP_NS, Marker, Sight, look, see_that_all_is_there
+from syncer.remote.repository.objects import Objects, fresh_salt
 from syncer.remote.stores.port import Blob
 
-KEEP_NS: Final = 30 * 86_400 * 10**9
-GRACE_NS: Final = 2 * 86_400 * 10**9
+_OF_A_LIST: Final = condemned.MAX_DIGESTS // 4  # of each kind
 
 
 class Collected(msgspec.Struct, kw_only=True):
-    """What a run did.
+    """What a run did, or would do.
 
     Attributes:
         kept_packs: That are needed, or too young to tell.
-        condemned_packs: That will be deleted by a run after the grace.
+        condemned_packs: That a run after the grace will delete.
+        condemned_bytes: Of them.
+        waiting_packs: That an earlier run has condemned, and are not due.
         deleted_packs: That are gone.
         deleted_bytes: Of them.
         deleted_indexes: Whose rows others have.
@@ -50,16 +50,114 @@ class Collected(msgspec.Struct, kw_only=True):
 
     kept_packs: int = 0
     condemned_packs: int = 0
+    condemned_bytes: int = 0
+    waiting_packs: int = 0
     deleted_packs: int = 0
     deleted_bytes: int = 0
     deleted_indexes: int = 0
     deleted_commits: int = 0
 
 
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a list is to be deleted now.
+
+    Attributes:
+        name: Of the list's object.
+        rows: Packs that no index may name any more, those that are gone already included.
+        packs: Of them those that are there.
+        indexes: Digests.
+    """
+
+    name: str
+    rows: tuple[bytes, ...]
+    packs: tuple[bytes, ...]
+    indexes: tuple[bytes, ...]
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run does.
+
+    Attributes:
+        commits_due: Commits that go now, before all else.
+        due: Lists that are done now.
+        packs: To be condemned, ascending.
+        indexes: The same.
+        commits: The same.
+    """
+
+    commits_due: tuple[bytes, ...]
+    due: tuple[Due, ...]
+    packs: tuple[bytes, ...]
+    indexes: tuple[bytes, ...]
+    commits: tuple[bytes, ...]
+
+
+def commits_due(sight: Sight, *, grace_ns: int) -> tuple[bytes, ...]:
+    """Digests of commits that were condemned long enough ago, and that nobody keeps. Pure."""
+    listed = {digest for name in _old_lists(sight, grace_ns) for digest in sight.lists[name][1].commits}
+    return tuple(sorted(listed & sight.commits.keys() - sight.kept.keys()))
+
+
+def decide(
+    sight: Sight, needed: Collection[bytes], held: Collection[bytes], live: Collection[bytes], *, grace_ns: int
+) -> Decision:
+    """What may go, and what is to go later. Pure.
+
+    Args:
+        sight: What is there.
+        needed: Digests of packs that commits need which are kept.
+        held: Digests of packs that other commits need which stay for now.
+        live: Digests of indexes that no other one replaces.
+        grace_ns: What is younger is not condemned; what was condemned goes after as long.
+    """
+    told = {digest for _, each in sight.lists.values() for digest in (*each.packs, *each.indexes, *each.commits)}
+
+    def old(blobs: Mapping[bytes, Blob], stay: Collection[bytes]) -> tuple[bytes, ...]:
+        return tuple(
+            sorted(
+                digest
+                for digest, blob in blobs.items()
+                if digest not in stay and digest not in told and blob.modified_ns + grace_ns < sight.now_ns
+            )
+        )
+
+    def of(name: str, each: Condemned) -> Due | None:
+        rows = tuple(digest for digest in each.packs if digest not in needed)
+        if any(digest in held for digest in rows):
+            return None
+        return Due(
+            name=name,
+            rows=rows,
+            packs=tuple(digest for digest in rows if digest in sight.packs),
+            indexes=tuple(digest for digest in each.indexes if digest not in live and digest in sight.indexes),
+        )
+
+    lists = (of(name, sight.lists[name][1]) for name in _old_lists(sight, grace_ns))
+    return Decision(
+        commits_due=commits_due(sight, grace_ns=grace_ns),
+        due=tuple(each for each in lists if each is not None),
+        packs=old(sight.packs, needed),
+        indexes=old(sight.indexes, live),
+        commits=old(sight.commits, sight.kept.keys()),
+    )
+
+
+def _old_lists(sight: Sight, grace_ns: int) -> list[str]:
+    return sorted(name for name, (blob, _) in sight.lists.items() if blob.modified_ns + grace_ns < sight.now_ns)
+
+
 class Collector:
     """One run on one repository."""
 
-    def __init__(self, objects: Objects, device: DeviceId, *, keep_ns: int = KEEP_NS, grace_ns: int = GRACE_NS) -> None:
+    def __init__(
+        self,
+        objects: Objects,
+        device: DeviceId,
+        *,
+        keep_ns: int = KEEP_NS,
+        grace_ns: int = GRACE_NS,
+        told: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """Prepare.
 
         Args:
@@ -67,148 +165,114 @@ class Collector:
             device: Who runs it.
             keep_ns: Commits younger than that stay, and what they name.
             grace_ns: What is younger is not condemned; what was condemned is deleted after as long.
+            told: Hears how far it is.
         """
         self._objects = objects
         self._store = objects.store
         self._device = device
         self._keep_ns = keep_ns
         self._grace_ns = grace_ns
-        self._nodes = ThreadNodes(objects)
+        self._told = told
 
-    async def run(self) -> Collected:
+    async def run(self, *, dry: bool = False) -> Collected:
         """Delete what was condemned long enough ago, and condemn what nobody needs.
+
+        Args:
+            dry: Only find out.
 
         Raises:
             CorruptionError: Something that is needed can't be read: nothing was deleted. A check names all of it.
             SyncerError: The store can't be asked.
         """
-        now_ns = await self._store.now_ns()
-        # The lists come first, the heads after the packs: what is named between two looks is seen by the later one.
-        lists = await self._lists()
-        packs = await self._there(Kind.PACK)
-        index_blobs, commit_blobs = await self._there(Kind.INDEX), await self._there(Kind.COMMIT)
-        await self._objects.look(whole=True)
-        commits = await self._kept_commits(commit_blobs, now_ns)
-        needed = await trio.to_thread.run_sync(self._needed, commits.values())
-        if missing := needed - packs.keys():
-            await self._still_missing(missing)
-        collected = Collected()
-        live = self._objects.live_indexes()
-        due = {name: each for name, each in lists.items() if each[0].modified_ns + self._grace_ns < now_ns}
-        if due:
-            began_ns = min(min(blob.modified_ns, each.time_ns) for blob, each in due.values())
-            later = {CommitId(digest) for digest, blob in commit_blobs.items() if blob.modified_ns >= began_ns}
-            more = await self._objects.commits(sorted(later - commits.keys()))
-            kept, there = commits.keys() | more.keys(), index_blobs.keys() | commit_blobs.keys()
-            named = needed | await trio.to_thread.run_sync(self._needed, more.values())
-            for name, (blob, each) in sorted(due.items(), key=lambda item: item[1][0].modified_ns):
-                await self._delete(each, named, live, kept, collected, packs, there)
-                if blob.modified_ns + 2 * self._grace_ns < now_ns:
-                    await self._store.delete(name)
-        told = {digest for _, each in lists.values() for digest in (*each.packs, *each.indexes, *each.commits)}
+        self._told("looking at what is there")
+        sight = await look(self._objects, keep_ns=self._keep_ns, grace_ns=self._grace_ns)
+        marker = Marker(self._objects, sight)
+        needed = await trio.to_thread.run_sync(self._needed, marker, sight)
+        await see_that_all_is_there(self._objects, needed - sight.packs.keys())
+        held = await self._held(marker, sight)
+        decision = decide(sight, needed, held, self._objects.live_indexes(), grace_ns=self._grace_ns)
+        if not dry:
+            if decision.due or decision.commits_due:
+                await self._still_sure(sight)
+                await self._delete_all(Kind.COMMIT, decision.commits_due)
+            for number, due in enumerate(decision.due, 1):
+                self._told(f"deleting what was condemned: list {number} of {len(decision.due)}")
+                await self._still_sure(sight)
+                await self._delete(due, sight.now_ns)
+            await self._condemn(decision, sight.now_ns)
+        return _collected(sight, decision)
 
-        def old(blobs: Mapping[bytes, Blob], keep: Collection[bytes]) -> tuple[bytes, ...]:
-            return tuple(
-                sorted(
-                    digest
-                    for digest, blob in blobs.items()
-                    if digest not in keep and digest not in told and blob.modified_ns + self._grace_ns < now_ns
-                )
-            )
-
-        new = Condemned(
-            device=self._device,
-            time_ns=now_ns,
-            packs=old(packs, needed)[: condemned.MAX_DIGESTS // 4],
-            indexes=old(index_blobs, live)[: condemned.MAX_DIGESTS // 4],
-            commits=old(commit_blobs, commits)[: condemned.MAX_DIGESTS // 4],
-        )
-        if new.packs or new.indexes or new.commits:
-            name, raw = condemned.encode(self._objects.keys, fresh_salt(), new, self._objects.codec)
-            await self._store.put(name, raw, absent=True)
-        collected.condemned_packs = len(new.packs)
-        collected.kept_packs = len(packs) - collected.deleted_packs
-        return collected
-
-    async def _lists(self) -> dict[str, tuple[Blob, Condemned]]:
-        blobs = await self._store.listing(Kind.CONDEMNED.folder)
-        found: dict[str, tuple[Blob, Condemned]] = {}
-        for blob in blobs:
-            if digest_of(Kind.CONDEMNED, blob.name) is not None:
-                try:
-                    raw = await self._store.get(blob.name)
-                except NotFoundError:
-                    continue  # another device has done it
-                found[blob.name] = blob, condemned.decode(self._objects.keys, blob.name, raw, self._objects.codec)
-        return found
-
-    async def _there(self, kind: Kind) -> dict[bytes, Blob]:
-        blobs = await self._store.listing(kind.folder)
-        return {digest: blob for blob in blobs if (digest := digest_of(kind, blob.name)) is not None}
-
-    async def _kept_commits(self, blobs: Mapping[bytes, Blob], now_ns: int) -> dict[CommitId, Commit]:
-        """Those that heads name, and all that are young."""
-        heads = {head.commit for head in (await self._objects.heads()).values()}
-        # Within the grace no commit is condemned, so what it names isn't either: a commit that is there is whole.
-        since_ns = now_ns - max(self._keep_ns, self._grace_ns)
-        young = {CommitId(digest) for digest, blob in blobs.items() if blob.modified_ns >= since_ns}
-        return await self._objects.commits(sorted(heads | young))
-
-    def _needed(self, commits: Iterable[Commit]) -> set[bytes]:
-        """Digests of all packs that some commits need."""
+    def _needed(self, marker: Marker, sight: Sight) -> set[bytes]:
+        """Packs that commits need which are kept."""
         needed: set[bytes] = set()
-        known: set[ChunkId] = set()
-        for commit in commits:
-            root = msgspec.msgpack.decode(commit.root, type=Root) if commit.root else None
-            for node, leaf in reachable(self._nodes, root, known):
-                self._note_node(node, needed)
-                for key, value in leaf:
-                    file = decode_entry(key, value).file if len(key) > ID_BYTES else None
-                    if file is None:
-                        continue
-                    for listed in (file.blocks, file.chunks):
-                        if isinstance(listed, Root):
-                            for inner, _ in reachable(self._nodes, listed, known):
-                                self._note_node(inner, needed)
-                    needed.update(chunk.pack.digest for chunk in chunks_of(self._nodes, file))
+        # The latest ones first: what many commits share is looked at with the first of them.
+        for number, commit in enumerate(sorted(sight.kept.values(), key=lambda each: -each.number), 1):
+            self._told(f"commit {number} of {len(sight.kept)}")
+            needed.update(found.pack.digest for _, found in marker.needed(commit))
         return needed
 
-    def _note_node(self, node: ChunkId, needed: set[bytes]) -> None:
-        """All packs that have a node: which of them a device reads is its affair."""
-        needed.update(found.pack.digest for found in self._objects.all_places(Content.TREES, node))
+    async def _held(self, marker: Marker, sight: Sight) -> set[bytes]:
+        """Packs that commits need which nobody keeps, and which stay all the same until they are due."""
+        if not any(each.packs for _, each in sight.lists.values()):
+            return set()
+        held: set[bytes] = set()
+        gone = sight.kept.keys() | set(commits_due(sight, grace_ns=self._grace_ns))
+        for name in sight.commits.keys() - gone:
+            try:
+                (commit,) = (await self._objects.commits([CommitId(name)])).values()
+                held |= await trio.to_thread.run_sync(_packs, marker, commit)
+            except (NotFoundError, DamagedObjectError):
+                continue  # nobody keeps it, so what it lacks hinders nobody
+        return held
 
-    async def _still_missing(self, missing: Iterable[bytes]) -> None:
-        """Packs that came after the listing are fine."""
-        for digest in missing:
-            name = object_name(Kind.PACK, digest)
-            if await self._store.head(name) is None:
-                raise CorruptionError(
-                    f"{name} is missing, and needed: nothing was collected; `repo check` names what it holds"
-                )
+    async def _still_sure(self, sight: Sight) -> None:
+        """See that what was seen still holds: nobody else can have condemned, waited and deleted meanwhile."""
+        if await self._store.now_ns() - sight.now_ns > self._grace_ns // 2:
+            raise RemoteUnavailableError("collecting took too long to be sure of what it saw; run it again")
 
-    async def _delete(
-        self,
-        each: Condemned,
-        needed: set[bytes],
-        live: set[bytes],
-        commits: Collection[bytes],
-        collected: Collected,
-        packs: Mapping[bytes, Blob],
-        there: Collection[bytes],
-    ) -> None:
-        gone = [digest for digest in each.packs if digest not in needed and digest in packs]
-        if gone:
-            await self._objects.put_index_without(set(gone))
-            live.update(self._objects.live_indexes())
-        for digest in gone:
-            await self._store.delete(object_name(Kind.PACK, digest))
-            collected.deleted_packs += 1
-            collected.deleted_bytes += packs[digest].size_bytes
-        for digest in each.indexes:
-            if digest not in live and digest in there:
-                await self._store.delete(object_name(Kind.INDEX, digest))
-                collected.deleted_indexes += 1
-        for digest in each.commits:
-            if digest not in commits and digest in there:
-                await self._store.delete(object_name(Kind.COMMIT, digest))
-                collected.deleted_commits += 1
+    async def _delete(self, due: Due, now_ns: int) -> None:
+        """Do what a list says."""
+        named = {pack.digest for pack, _ in self._objects.packs()}.intersection(due.rows)
+        # Rows → packs → indexes → the list: nobody finds a row of what is gone, and a list goes last.
+        if named:
+            await self._objects.put_index_without(named)
+        await self._delete_all(Kind.PACK, due.packs)
+        await self._delete_all(Kind.INDEX, due.indexes)
+        if named or due.packs:  # who lists may be told of some time ago: nobody builds on these for a grace more
+            rows = tuple(sorted(named.union(due.packs)))
+            await self._put(Condemned(device=self._device, time_ns=now_ns, packs=rows))
+        await self._store.delete(due.name)
+
+    async def _delete_all(self, kind: Kind, digests: Collection[bytes]) -> None:
+        for digest in digests:
+            await self._store.delete(object_name(kind, digest))
+
+    async def _condemn(self, decision: Decision, now_ns: int) -> None:
+        lists = (decision.packs, decision.indexes, decision.commits)
+        for at in range(0, max(map(len, lists)), _OF_A_LIST):
+            packs, indexes, commits = (each[at : at + _OF_A_LIST] for each in lists)
+            made = Condemned(device=self._device, time_ns=now_ns, packs=packs, indexes=indexes, commits=commits)
+            await self._put(made)
+
+    async def _put(self, made: Condemned) -> None:
+        name, raw = condemned.encode(self._objects.keys, fresh_salt(), made, self._objects.codec)
+        await self._store.put(name, raw, absent=True)
+
+
+def _packs(marker: Marker, commit: Commit) -> set[bytes]:
+    return {found.pack.digest for _, found in marker.needed(commit)}
+
+
+def _collected(sight: Sight, decision: Decision) -> Collected:
+    gone = {digest for due in decision.due for digest in due.packs}
+    waiting = sight.condemned_packs & sight.packs.keys() - gone
+    return Collected(
+        kept_packs=len(sight.packs) - len(gone),
+        condemned_packs=len(decision.packs),
+        condemned_bytes=sum(sight.packs[digest].size_bytes for digest in decision.packs),
+        waiting_packs=len(waiting),
+        deleted_packs=len(gone),
+        deleted_bytes=sum(sight.packs[digest].size_bytes for digest in gone),
+        deleted_indexes=sum(len(due.indexes) for due in decision.due),
+        deleted_commits=len(decision.commits_due),
+    )

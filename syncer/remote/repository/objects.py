@@ -1,7 +1,7 @@
 """The objects of a repository on a store: what is read is opened and verified, what is written is sealed.
 
 Indexes, commits and nodes of trees that were read once stay in memory, nodes at most so many bytes of them. Heads are
-read again when the store tells another time or size of them.
+read again when the store tells another time or size of them, and once more a little later.
 
 Source: docs/design/repository.md.
 """
@@ -96,6 +96,8 @@ class Objects:
         self._condemned: frozenset[bytes] = frozenset()
         self._partly: set[bytes] = set()  # indexes of which only the section TREES was read
         self._fresh: set[bytes] = set()  # indexes of ours that no commit needs yet: a listing may be late
+        self._named: frozenset[bytes] = frozenset()
+        self._gone: set[bytes] = set()
 
     @property
     def codec(self) -> Codec:
@@ -237,18 +239,25 @@ class Objects:
 
     def find(self, content: Content, chunk: ChunkId) -> Found | None:
         """Where a chunk is, as far as the indexes that were read tell."""
-        return next(self.all_places(content, chunk), None)
+        places = list(self.all_places(content, chunk))
+        return next((found for found in places if found.pack.digest not in self._gone), places[0] if places else None)
 
     def find_to_keep(self, content: Content, chunk: ChunkId) -> Found | None:
-        """As `find`, where something new may build on it: not in a pack that will be deleted."""
-        return next(
-            (found for found in self.all_places(content, chunk) if found.pack.digest not in self._condemned), None
-        )
+        """As `find`, where something new may build on it: not in a pack that will be deleted, or is gone."""
+        avoided = self._condemned | self._gone if self._gone else self._condemned
+        return next((found for found in self.all_places(content, chunk) if found.pack.digest not in avoided), None)
 
     def all_places(self, content: Content, chunk: ChunkId) -> Iterator[Found]:
-        """Where a chunk is, by each index."""
+        """Where a chunk is, by each index; one place may come more than once."""
         for index in self._live:
             yield from (index.trees if content is Content.TREES else index.files).find_all(chunk)
+
+    def settled(self, content: Content, place: Found) -> Found:
+        """Where a chunk is that something places there: elsewhere, if its pack was repacked since, and is gone."""
+        digest = place.pack.digest
+        if digest in self._named and digest not in self._gone:
+            return place
+        return self.find(content, place.entry.id) or place
 
     def live_indexes(self) -> set[bytes]:
         """Digests of the indexes that no other one replaces."""
@@ -279,6 +288,15 @@ class Objects:
         for index in self._live:
             yield from index.trees.packs.items()
             yield from index.files.packs.items()
+
+    def stored_bytes(self) -> dict[bytes, int]:
+        """How many bytes of each pack that an index names are chunks; by its digest. For a thread."""
+        found: dict[bytes, int] = {}
+        for index in self._live:
+            for section in (index.trees, index.files):
+                for pack, total in section.stored_bytes().items():
+                    found[pack.digest] = max(total, found.get(pack.digest, 0))
+        return found
 
     async def put_index(self, trees: Sequence[Pack], files: Sequence[Pack]) -> None:
         """Write an index of new packs; small ones that are there already are written again with it."""
@@ -336,6 +354,7 @@ class Objects:
     def _refresh(self) -> None:
         live = self.live_indexes()
         self._live = [index for digest, index in sorted(self._indexes.items()) if digest in live]
+        self._named = frozenset(pack.digest for pack, _ in self.packs())
 
     # --- packs
 
@@ -356,10 +375,30 @@ class Objects:
         Raises:
             DamagedObjectError: A pack is gone, or a chunk is not what it was.
         """
-        by_pack: dict[PackRef, list[Found]] = {}
-        for found in wanted:
-            by_pack.setdefault(found.pack, []).append(found)
         read: dict[ChunkId, bytes] = {}
+        pending, tried = [self.settled(content, each) for each in wanted], set[bytes]()
+        while pending:
+            lost = await self._fetch(content, pending, gap_bytes, read)
+            if not lost:
+                break
+            tried.update(lost)
+            # Repacked since we looked: another pack has what was in it, and another index says which.
+            await self.look(whole=True)
+            again = [self.settled(content, each) for each in pending if each.pack.digest in lost]
+            for each in again:
+                if each.pack.digest in tried:
+                    raise DamagedObjectError(each.pack.name, "is missing, or was deleted just now")
+            pending = again
+        return read
+
+    async def _fetch(
+        self, content: Content, places: Iterable[Found], gap_bytes: int | None, read: dict[ChunkId, bytes]
+    ) -> set[bytes]:
+        """Read chunks where they are said to be; digests of the packs that are not there."""
+        by_pack: dict[PackRef, list[Found]] = {}
+        for found in places:
+            by_pack.setdefault(found.pack, []).append(found)
+        lost: set[bytes] = set()
         fetches = [
             (pack, fetch)
             for pack, inside in by_pack.items()
@@ -372,16 +411,21 @@ class Objects:
 
         async def ask(job: tuple[PackRef, Fetch]) -> None:
             pack, fetch = job
+            if pack.digest in lost:
+                return
             span = (fetch.start, fetch.end - fetch.start)
             try:
                 raw = await self.store.get(pack.name, span, most_bytes=MAX_PACK_BYTES)
             except NotFoundError:
-                raise DamagedObjectError(pack.name, "is missing, or was deleted just now") from None
+                lost.add(pack.digest)
+                self._gone.add(pack.digest)
+                return
+            self._gone.discard(pack.digest)
             reader = self._reader(content, pack)
             read.update(await trio.to_thread.run_sync(self._opened, reader, fetch, raw))
 
         await for_each(iter(fetches), ask, _AT_ONCE)
-        return read
+        return lost
 
     def _opened(self, reader: PackReader, fetch: Fetch, raw: bytes) -> dict[ChunkId, bytes]:
         view = memoryview(raw)

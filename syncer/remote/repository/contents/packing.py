@@ -245,7 +245,8 @@ class Packer:
         for chunk in chunks:
             if chunk.data is None:
                 same = olds[chunk.offset]
-                cuts.append(Cut(chunk.offset, chunk.length, same.id, Found(same.pack, same.entry)))
+                place = self.objects.settled(Content.FILES, Found(same.pack, same.entry))
+                cuts.append(Cut(chunk.offset, chunk.length, same.id, place))
                 continue
             name = keys.chunk_id(Content.FILES, chunk.data)
             named[name] = chunk.data

@@ -10,52 +10,11 @@ import trio
 from syncer.core.model import Kind
 from syncer.errors import CorruptionError, RemoteUnavailableError
 from syncer.ports.orders import Delete, write_one
-from syncer.remote.repository.checking import Checker
-from syncer.remote.repository.client import DRAFT_S, RepositoryClient, Writer
-from syncer.remote.repository.collecting import GRACE_NS, KEEP_NS, Collected, Collector
-from syncer.remote.repository.format.history import DeviceId
-from syncer.remote.repository.objects import Objects
-from syncer.remote.stores.memory import MemoryStore
+from syncer.remote.repository.client import DRAFT_S
+from syncer.remote.repository.marking import GRACE_NS, KEEP_NS
 from tests import effort
-from tests.unit.syncer.remote.repository.nodes import KEYS
-from tests.unit.syncer.remote.repository.share import CONFIG, GRID, fetched, listed, path, put, random_bytes
-
-HOUR_NS = 3600 * 10**9
-
-
-async def committed(client: RepositoryClient) -> None:
-    """Commit; what lay too long is given up."""
-    try:
-        await client.commit()
-    except RemoteUnavailableError as error:
-        if "too long" not in str(error):
-            raise
-
-
-class Place:
-    """A repository in memory, where time is told."""
-
-    def __init__(self) -> None:
-        self.objects: dict[str, tuple[bytes, int]] = {}
-        self.now_ns = 1_700_000_000 * 10**9
-
-    def store(self) -> MemoryStore:
-        return MemoryStore(self.objects, clock=lambda: self.now_ns)
-
-    def client(self, number: int) -> RepositoryClient:
-        writer = Writer(device=DeviceId(bytes([number]) * 16), name=f"host{number}", tool="test")
-        clocks = {"clock_ns": lambda: self.now_ns, "clock_s": lambda: self.now_ns / 10**9}
-        return RepositoryClient(Objects(self.store(), KEYS), CONFIG, writer, **clocks)
-
-    async def collect(self, keep_ns: int = 0) -> Collected:
-        collector = Collector(Objects(self.store(), KEYS), DeviceId(b"g" * 16), keep_ns=keep_ns)
-        return await collector.run()
-
-    async def problems(self) -> list[str]:
-        return (await Checker(Objects(self.store(), KEYS), GRID, share=1.0).run()).problems
-
-    def count(self, kind: str) -> int:
-        return sum(name.startswith(kind) for name in self.objects)
+from tests.unit.syncer.remote.repository.aging import HOUR_NS, Place, committed
+from tests.unit.syncer.remote.repository.share import fetched, listed, path, put, random_bytes
 
 
 def test_what_was_deleted_goes_after_its_time_and_not_before() -> None:
