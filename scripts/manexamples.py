@@ -61,6 +61,9 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "repo": (
         ("A repository in a container of a cloud of clouds.yaml:", f"blocksync repo init {_REPOSITORY}"),
         ("Is all there?", f"blocksync repo check {_REPOSITORY} --password-file ~/passphrase"),
+        ("Delete what nobody needs any more, once a week:", f"blocksync repo gc {_REPOSITORY}"),
+        ("A file that opens it, for a job of cron:", f"blocksync repo key add {_REPOSITORY} --key-file ~/key"),
+        ("A laptop that is lost:", f"blocksync repo devices forget 45400a39 {_REPOSITORY}"),
         ("Is a tenth of the packs as it was written?", f"blocksync repo check {_REPOSITORY} --read-data 10%"),
     ),
     "link": (

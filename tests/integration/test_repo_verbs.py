@@ -29,6 +29,11 @@ class Repo:
         self.url = f"file://{folder}"
         self.out = self.err = ""
 
+    def age(self, days: float) -> None:
+        """Let time pass for all that is stored: the clock of a directory is its filesystem's."""
+        for path in [path for path in self.folder.rglob("*") if path.is_file()]:
+            os.utime(path, ns=(0, path.stat().st_mtime_ns - int(days * 86_400 * 10**9)))
+
     def __call__(
         self, verb: str, *arguments: str | Path, expect: int = 0, passphrase: str = PASSPHRASE
     ) -> list[dict[str, Any]]:
@@ -39,7 +44,7 @@ class Repo:
     def told(self, verb: str, *arguments: str | Path, expect: int = 0, passphrase: str = PASSPHRASE) -> str:
         """Run a verb; returns what it printed."""
         environment = os.environ | {"BLOCKSYNC_PASSWORD": passphrase}
-        done = starting.run(["repo", *verb.split(), self.url, *arguments], environment=environment)
+        done = starting.run(["repo", *verb.split(), *arguments, self.url], environment=environment)
         self.out, self.err = done.stdout, done.stderr
         assert done.returncode == expect, f"{done.returncode}: {done.stdout}{done.stderr}"
         return self.out
@@ -110,3 +115,124 @@ def test_check_names_what_is_damaged_and_where_there_is_no_repository(repo: Repo
     config.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
     repo("check", expect=15)
     assert "config" in repo.err
+
+
+class Root:
+    """A folder that is linked to a repository, as a machine of its own."""
+
+    def __init__(self, repo: Repo, home: Path) -> None:
+        self.folder = home / "root"
+        self.folder.mkdir(parents=True)
+        self._environment = os.environ | {
+            "HOME": str(home),
+            "XDG_STATE_HOME": str(home / "state"),
+            "XDG_CONFIG_HOME": str(home / "config"),
+            "BLOCKSYNC_PASSWORD": PASSPHRASE,
+        }
+        self("link", self.folder, repo.url)
+
+    def __call__(self, *arguments: str | Path) -> None:
+        done = starting.run(arguments, environment=self._environment)
+        assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
+
+    def reconcile(self, *options: str) -> None:
+        self("reconcile", self.folder, *options)
+
+    @property
+    def contents(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in self.folder.iterdir() if path.is_file()}
+
+
+def test_what_is_deleted_in_a_share_leaves_the_store_after_repack_and_gc(repo: Repo, tmp_path: Path) -> None:
+    repo("init")
+    root = Root(repo, tmp_path / "home")
+    contents = {f"file{number}": os.urandom(300_000) for number in range(6)}
+    for name, data in contents.items():
+        (root.folder / name).write_bytes(data)
+    root.reconcile()
+    (stats,) = repo("stats")
+    assert (stats["files"], stats["logical_bytes"], stats["devices"]) == (6, 1_800_000, 1)
+    assert stats["distinct_bytes"] == 1_800_000 <= stats["live_bytes"] <= stats["pack_bytes"] <= stats["stored_bytes"]
+    for name in ("file1", "file2", "file3", "file4"):
+        (root.folder / name).unlink()
+    root.reconcile()
+    repo.age(40)
+    (told,) = repo("repack", "--dry-run")
+    assert (told["sparse_packs"] > 0, told["new_packs"], told["dry_run"]) == (True, 0, True)
+    (done,) = repo("repack")
+    assert (done["sparse_packs"], done["new_packs"] > 0) == (told["sparse_packs"], True)
+    for _ in range(2):
+        (would,) = repo("gc", "--dry-run")
+        (done,) = repo("gc")
+        assert {**would, "dry_run": False} == done
+        repo.age(3)
+    assert "deleted: " in repo.told("gc")
+    (after,) = repo("stats")
+    assert after["pack_bytes"] < stats["pack_bytes"] / 2
+    (checked,) = repo("check", "--read-data", "100%")
+    assert checked["problems"] == 0
+    other = Root(repo, tmp_path / "other")
+    other.reconcile()
+    assert other.contents == {name: contents[name] for name in ("file0", "file5")}
+
+
+def test_nothing_goes_before_its_time(repo: Repo, tmp_path: Path) -> None:
+    repo("init")
+    root = Root(repo, tmp_path / "home")
+    for name in ("file", "other"):
+        (root.folder / name).write_bytes(os.urandom(100_000))
+        root.reconcile()
+    (root.folder / "file").unlink()
+    root.reconcile()
+    repo.age(20)
+    (done,) = repo("gc")
+    assert (done["condemned_packs"], done["deleted_packs"]) == (0, 0)
+    (done,) = repo("gc", "--keep", "10d")
+    assert (done["condemned_packs"] > 0, done["deleted_packs"]) == (True, 0)
+    (done,) = repo("gc", "--keep", "10d")
+    assert (done["condemned_packs"], done["waiting_packs"] > 0, done["deleted_packs"]) == (0, True, 0)
+    repo("gc", "--keep", "a while", expect=2)
+
+
+def test_keys_are_added_changed_and_removed(repo: Repo, tmp_path: Path) -> None:
+    (made,) = repo("init")
+    key_file, new = tmp_path / "key", tmp_path / "new"
+    (added,) = repo("key add", "--key-file", key_file, "--label", "cron")
+    assert key_file.stat().st_mode & 0o777 == 0o600
+    assert (added["label"], added["recovery_key"]) == ("cron", None)
+    repo("key add", "--key-file", key_file, expect=2)
+    (line,) = [line for line in repo("key list", "--password-file", key_file) if line["used"]]
+    assert line["key"] == added["key"]
+    new.write_text("another passphrase\n")
+    new.chmod(0o600)
+    repo("key change", expect=2)
+    assert "--new-password-file" in repo.err
+    (changed,) = repo("key change", "--new-password-file", new)
+    repo("check", expect=12)
+    repo("check", "--password-file", new)
+    repo("key remove", changed["key"], "--password-file", new, expect=2)
+    repo("key remove", changed["key"], passphrase=made["recovery_key"])
+    repo("check", "--password-file", new, expect=12)
+    assert len(repo("key list", "--password-file", key_file)) == 2
+
+
+def test_a_lost_device_is_forgotten_once_another_one_has_what_it_committed(repo: Repo, tmp_path: Path) -> None:
+    repo("init")
+    lost, other = Root(repo, tmp_path / "lost"), Root(repo, tmp_path / "other")
+    (lost.folder / "mine").write_bytes(b"mine")
+    lost.reconcile()
+    other.reconcile()
+    (device,) = repo("devices")
+    assert device["has_followers"] is False
+    repo("devices forget", device["device"], expect=2)
+    assert "would lose" in repo.err
+    (other.folder / "theirs").write_bytes(b"theirs")
+    other.reconcile()
+    repo.told("devices forget", device["device"][:10])
+    assert "make a new repository" in repo.err
+    assert device["device"] not in repo.told("devices list")
+    (lost.folder / "again").write_bytes(b"again")
+    lost.reconcile()
+    other.reconcile()
+    assert lost.contents == other.contents == {"mine": b"mine", "theirs": b"theirs", "again": b"again"}
+    assert device["device"] in repo.told("devices list")

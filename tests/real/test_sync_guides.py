@@ -20,7 +20,7 @@ from tests.kit.ports import free_port
 from tests.real.guest import PROJECT, SYSTEM_PATH, make_disk
 from tests.real.recipes import Home, blocks, commands, environment_of, in_one_shell
 
-GUIDES = ("first-sync", "conflicts", "moving-a-root", "part-of-a-container", "two-laptops")
+GUIDES = ("first-sync", "conflicts", "moving-a-root", "part-of-a-container", "repository", "two-laptops")
 """Those without a guest. Any order must do: what follows the README here would trip over what it left."""
 
 EXPECTED = {
@@ -34,6 +34,7 @@ EXPECTED = {
     ),
     "moving-a-root": ("exit code 18", "linked ", "ok    "),
     "part-of-a-container": ("two.jpg", "three.jpg", "one.jpg", "one.txt", "four"),
+    "repository": ("recovery key: ", "nothing is damaged or missing", "forgotten: ", "notes more", "0 damage"),
     "two-laptops": ("exit code 16", "actions", "condition", "ok    "),
 }
 

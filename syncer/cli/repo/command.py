@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from blockfs.cli.groups import Verbs
-from syncer.cli.repo import check, init
+from syncer.cli.repo import check, devices, gc, init, key, repack, stats
 
 
 @click.group("repo", cls=Verbs)
@@ -21,5 +21,13 @@ def command() -> None:
     """
 
 
-for _verb in (init.command, check.command):
+for _verb in (
+    init.command,
+    check.command,
+    gc.command,
+    repack.command,
+    stats.command,
+    key.command,
+    devices.command,
+):
     command.add_command(_verb)

@@ -10,6 +10,7 @@ import click
 import msgspec
 import trio
 
+from blockfs.runtime.units import parse_duration
 from syncer.cli.passphrase import PASSWORD_FILE_HELP, repository_secret
 from syncer.remote.parallel import one_error
 from syncer.remote.repository.format.keys import MasterKey, derive
@@ -28,6 +29,23 @@ def password_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the option `password_file` to a command."""
     option = click.option("--password-file", metavar="FILE", type=click.Path(), help=PASSWORD_FILE_HELP)
     return option(function)
+
+
+def keep_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the option `keep` to a command."""
+    option = click.option(
+        "--keep", default="30d", metavar="TIME", help="Commits younger than that stay whole; default: 30d."
+    )
+    return option(function)
+
+
+def keep_ns(text: str) -> int:
+    """What `--keep` says.
+
+    Raises:
+        UsageError: No span of time.
+    """
+    return int(parse_duration(text) * 10**9)
 
 
 class Repository(msgspec.Struct, frozen=True, kw_only=True):

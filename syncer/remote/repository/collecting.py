@@ -27,7 +27,7 @@ from syncer.remote.repository.format import condemned
 from syncer.remote.repository.format.condemned import Condemned
 from syncer.remote.repository.format.history import Commit, CommitId, DeviceId
 from syncer.remote.repository.format.sealed import Kind, object_name
-from syncer.remote.repository.marking import GRACE_NS, KEEP_NS, Marker, Sight, look, see_that_all_is_there
+from syncer.remote.repository.maintenance.marking import GRACE_NS, KEEP_NS, Marker, Sight, look, see_that_all_is_there
 from syncer.remote.repository.objects import Objects, fresh_salt
 from syncer.remote.stores.port import Blob
 

@@ -50,7 +50,7 @@ CommitId = NewType("CommitId", bytes)
 """32 bytes, the SHA-256 of a commit's object."""
 
 DEVICE_BYTES: Final = 16
-MAX_DEVICES: Final = 4096  # of a vector, and as many parents; each device that ever wrote counts until it is forgotten
+MAX_DEVICES: Final = 4096  # of a vector, and as many parents; who ever wrote counts, forgotten or not
 MAX_NAME_BYTES: Final = 255  # of a device: Linux's host names have 64
 MAX_TOOL_BYTES: Final = 64
 MAX_ROOT_BYTES: Final = 128

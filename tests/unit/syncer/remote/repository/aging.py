@@ -9,8 +9,8 @@ from syncer.remote.repository.checking import Checker
 from syncer.remote.repository.client import RepositoryClient, Writer
 from syncer.remote.repository.collecting import Collected, Collector
 from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.maintenance.repacking import Repacked, Repacker
 from syncer.remote.repository.objects import Objects
-from syncer.remote.repository.repacking import Repacked, Repacker
 from syncer.remote.stores.memory import MemoryStore
 from tests.unit.syncer.remote.repository.nodes import KEYS
 from tests.unit.syncer.remote.repository.share import CONFIG, GRID

@@ -11,7 +11,7 @@ from syncer.core.model import Kind
 from syncer.errors import CorruptionError, RemoteUnavailableError
 from syncer.ports.orders import Delete, write_one
 from syncer.remote.repository.client import DRAFT_S
-from syncer.remote.repository.marking import GRACE_NS, KEEP_NS
+from syncer.remote.repository.maintenance.marking import GRACE_NS, KEEP_NS
 from tests import effort
 from tests.unit.syncer.remote.repository.aging import HOUR_NS, Place, committed
 from tests.unit.syncer.remote.repository.share import fetched, listed, path, put, random_bytes

@@ -11,7 +11,7 @@ from syncer.core.model import Kind
 from syncer.errors import DamagedObjectError
 from syncer.ports.orders import Delete, write_one
 from syncer.remote.repository.client import RepositoryClient
-from syncer.remote.repository.marking import GRACE_NS, KEEP_NS
+from syncer.remote.repository.maintenance.marking import GRACE_NS, KEEP_NS
 from syncer.remote.stores.memory import MemoryStore
 from tests import effort
 from tests.unit.syncer.remote.repository.aging import HOUR_NS, DiedError, Mortal, Place, committed

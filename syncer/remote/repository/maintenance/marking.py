@@ -9,7 +9,7 @@ Source: docs/design/repository.md, sections 15 and 17.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -22,6 +22,7 @@ from syncer.remote.repository.format.history import Commit, CommitId
 from syncer.remote.repository.format.indexes import Found
 from syncer.remote.repository.format.keys import ChunkId, Content
 from syncer.remote.repository.format.lists import chunks_of
+from syncer.remote.repository.format.packs import Entry, PackRef
 from syncer.remote.repository.format.prolly import Root, reachable
 from syncer.remote.repository.format.sealed import Kind, digest_of, object_name
 from syncer.remote.repository.objects import Objects, ThreadNodes
@@ -145,6 +146,42 @@ class Marker:
             return own  # nearly always: no index is asked
         places = self._objects.all_places(Content.FILES, own.entry.id)
         return choose(own, places, self._there, self._avoided) or own
+
+
+class Use(msgspec.Struct, kw_only=True):
+    """What of a pack is needed.
+
+    Attributes:
+        content: What is in it.
+        offsets: Where the chunks that are needed begin.
+        live_bytes: Of them, as stored.
+        plain_bytes: Of them, as files or trees have them.
+    """
+
+    content: Content
+    offsets: set[int] = msgspec.field(default_factory=set)
+    live_bytes: int = 0
+    plain_bytes: int = 0
+
+    def add(self, entry: Entry) -> None:
+        """A chunk is needed; once or again."""
+        if entry.offset not in self.offsets:
+            self.offsets.add(entry.offset)
+            self.live_bytes += entry.length
+            self.plain_bytes += entry.plain
+
+
+def used(marker: Marker, sight: Sight, told: Callable[[str], None]) -> dict[PackRef, Use]:
+    """What is needed of each pack. For a thread that trio started."""
+    uses: dict[PackRef, Use] = {}
+    for number, commit in enumerate(sorted(sight.kept.values(), key=lambda each: -each.number), 1):
+        told(f"commit {number} of {len(sight.kept)}")
+        for content, found in marker.needed(commit):
+            use = uses.get(found.pack)
+            if use is None:
+                use = uses[found.pack] = Use(content=content)
+            use.add(found.entry)
+    return uses
 
 
 async def see_that_all_is_there(objects: Objects, missing: Iterable[bytes]) -> None:

@@ -34,30 +34,19 @@ from syncer.remote.repository.format.packs import (
     PackRef,
     plan,
 )
-from syncer.remote.repository.marking import GRACE_NS, KEEP_NS, Marker, Sight, look, see_that_all_is_there
+from syncer.remote.repository.maintenance.marking import (
+    GRACE_NS,
+    KEEP_NS,
+    Marker,
+    Sight,
+    Use,
+    look,
+    see_that_all_is_there,
+    used,
+)
 from syncer.remote.repository.objects import Objects, fresh_salt
 
 _AT_A_TIME: Final = 32  # packs: a death loses the copies of so many at most
-
-
-class Use(msgspec.Struct, kw_only=True):
-    """What of a pack is needed.
-
-    Attributes:
-        content: What is in it.
-        offsets: Where the chunks that are needed begin.
-        live_bytes: Of them, as stored.
-    """
-
-    content: Content
-    offsets: set[int] = msgspec.field(default_factory=set)
-    live_bytes: int = 0
-
-    def add(self, entry: Entry) -> None:
-        """A chunk is needed; once or again."""
-        if entry.offset not in self.offsets:
-            self.offsets.add(entry.offset)
-            self.live_bytes += entry.length
 
 
 class Repacked(msgspec.Struct, kw_only=True):
@@ -78,19 +67,6 @@ class Repacked(msgspec.Struct, kw_only=True):
     live_bytes: int = 0
     new_packs: int = 0
     new_bytes: int = 0
-
-
-def used(marker: Marker, sight: Sight, told: Callable[[str], None]) -> dict[PackRef, Use]:
-    """What is needed of each pack. For a thread that trio started."""
-    uses: dict[PackRef, Use] = {}
-    for number, commit in enumerate(sorted(sight.kept.values(), key=lambda each: -each.number), 1):
-        told(f"commit {number} of {len(sight.kept)}")
-        for content, found in marker.needed(commit):
-            use = uses.get(found.pack)
-            if use is None:
-                use = uses[found.pack] = Use(content=content)
-            use.add(found.entry)
-    return uses
 
 
 def sparse(sight: Sight, uses: Mapping[PackRef, Use], stored: Mapping[bytes, int], *, grace_ns: int) -> list[PackRef]:

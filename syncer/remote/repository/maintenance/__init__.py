@@ -1,0 +1,1 @@
+"""What keeps a repository in order, apart from devices that read and write it."""

@@ -1,0 +1,134 @@
+"""Forgetting a device: its head goes, what it has committed stays, and it may come back."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from syncer.errors import NotFoundError, RemoteUnavailableError, UsageError
+from syncer.remote.repository.maintenance.devices import devices_of, forget
+from syncer.remote.repository.objects import Objects
+from syncer.remote.stores.memory import MemoryStore
+from tests.unit.syncer.remote.repository.aging import HOUR_NS, Place
+from tests.unit.syncer.remote.repository.nodes import KEYS
+from tests.unit.syncer.remote.repository.share import fetched, listed, path, put, random_bytes
+
+LOST, OTHER = "01" * 16, "02" * 16
+
+
+def objects(place: Place) -> Objects:
+    return Objects(place.store(), KEYS)
+
+
+async def taken_over(place: Place) -> None:
+    """Device 1 has committed, and device 2 after it."""
+    one, other = place.client(1), place.client(2)
+    await put(one, "ones", random_bytes(1, 50_000))
+    await one.commit()
+    place.now_ns += HOUR_NS
+    await listed(other)
+    await put(other, "others", b"data")
+    await other.commit()
+
+
+def test_devices_are_told_with_who_has_built_on_them() -> None:
+    async def scenario() -> None:
+        place = Place()
+        await taken_over(place)
+        found = await devices_of(objects(place))
+        assert [(each.device.hex(), each.name, each.has_followers) for each in found] == [
+            (OTHER, "host2", False),
+            (LOST, "host1", True),
+        ]
+
+    trio.run(scenario)
+
+
+def test_a_device_is_forgotten_only_if_another_one_has_what_it_committed() -> None:
+    async def scenario() -> None:
+        place = Place()
+        await taken_over(place)
+        with pytest.raises(UsageError, match="would lose what it committed last"):
+            await forget(objects(place), OTHER)
+        with pytest.raises(NotFoundError, match="ff"):
+            await forget(objects(place), "ff")
+        with pytest.raises(UsageError, match="2 devices begin with 0"):
+            await forget(objects(place), "0")
+        assert place.count("heads/") == 2
+        assert (await forget(objects(place), LOST[:8])).name == "host1"
+        assert place.count("heads/") == 1
+        assert await place.problems() == []
+        assert set(await listed(place.client(9))) == {b"ones", b"others"}
+
+    trio.run(scenario)
+
+
+def test_a_device_that_comes_back_has_lost_nothing_and_does_no_harm() -> None:
+    async def scenario() -> None:
+        place = Place()
+        await taken_over(place)
+        running = place.client(1)
+        await listed(running)
+        await put(running, "begun", b"before it was forgotten")
+        await forget(objects(place), LOST)
+        with pytest.raises(RemoteUnavailableError, match="next cycle"):
+            await running.commit()  # its head is not what it saw: it looks again
+        for back in (running, place.client(1)):
+            there = await listed(back)
+            assert {b"ones", b"others"} <= set(there)
+            name = f"new{len(there)}"
+            await put(back, name, b"data")
+            await back.commit()
+            assert path(name) in await listed(place.client(9))
+        assert {each.device.hex() for each in await devices_of(objects(place))} == {LOST, OTHER}
+        assert await place.problems() == []
+        reader = place.client(9)
+        assert await fetched(reader, (await listed(reader))[path("ones")]) == random_bytes(1, 50_000)
+
+    trio.run(scenario)
+
+
+def test_what_a_lost_device_needed_is_collected_once_it_is_forgotten() -> None:
+    async def scenario() -> None:
+        place = Place()
+        one, other = place.client(1), place.client(2)
+        await put(one, "file", random_bytes(1, 300_000))
+        await one.commit()
+        await put(other, "file", random_bytes(2, 1000), (await listed(other))[path("file")])
+        await other.commit()
+        for forgets in (False, True):
+            if forgets:
+                await forget(objects(place), LOST)
+            for _ in range(4):
+                place.now_ns += 50 * HOUR_NS
+                await place.collect()
+            assert (place.size("packs/") < 100_000) == forgets
+        assert await place.problems() == []
+
+    trio.run(scenario)
+
+
+def test_a_device_that_commits_while_it_is_forgotten_loses_nothing() -> None:
+    """Its head is deleted right after it has written it."""
+
+    async def scenario() -> None:
+        place = Place()
+        await taken_over(place)
+        one = place.client(1)
+
+        class Between(MemoryStore):
+            async def delete(self, name: str) -> None:
+                if name.startswith("heads/"):
+                    await put(one, "late", b"data")
+                    await one.commit()
+                await super().delete(name)
+
+        await listed(one)
+        with pytest.raises(UsageError, match="committing at this moment"):
+            await forget(Objects(Between(place.objects, clock=lambda: place.now_ns), KEYS), LOST)
+        assert set(await listed(place.client(9))) == {b"ones", b"others", b"late"}
+        await put(one, "later", b"data")
+        await one.commit()
+        assert set(await listed(place.client(9))) == {b"ones", b"others", b"late", b"later"}
+
+    trio.run(scenario)
