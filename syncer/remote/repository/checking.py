@@ -212,7 +212,6 @@ class Checker:
         places = self._objects.all_places(Content.FILES, own.entry.id)
         return next((each for each in places if self._size_of(each.pack.name) is not None), own)
 
-
     def _indexed(self) -> None:
         named = {pack.name: size for pack, size in self._objects.packs()}
         for name, size in named.items():
