@@ -92,6 +92,34 @@ def make(scene: Scene, server: str) -> dict[str, Path]:
     return roots
 
 
+def conflicts(scene: Scene, seen: Visit, server: str) -> None:
+    """Two devices that both changed two files."""
+    desk, laptop = scene.home / "desk", scene.home / "laptop"
+    for root in (desk, laptop):
+        root.mkdir()
+        url = f"pithos+{server}/v1/default/work"
+        scene("link", root, url, "--token-file", scene.home / "server/token")
+        scene("pause", root)
+    draw = random.Random(17)  # noqa: S311 - contents of files
+    disk = bytearray(draw.randbytes(3 << 20))
+    (desk / "disk.img").write_bytes(disk)
+    (desk / "report.txt").write_text("written by both\n")
+    for root in (desk, laptop):
+        scene("reconcile", root)
+    for root, at in ((desk, 400_000), (laptop, 2_000_000)):
+        (root / "report.txt").write_text(f"written at the {root.name}\n")
+        (root / "disk.img").write_bytes(disk[:at] + draw.randbytes(300_000) + disk[at + 300_000 :])
+    scene("reconcile", desk)
+    scene("reconcile", laptop, expect=4)
+    seen.page.get_by_role("navigation").get_by_role("link", name="Conflicts").click()
+    seen.page.locator("main").get_by_role("link", name="laptop").click()
+    expect(seen.page.get_by_text("they differ").first).to_be_visible()
+    take(seen, "conflicts")
+    seen.page.get_by_role("link", name="Compare").first.click()
+    expect(seen.page.get_by_text("Each piece of the picture")).to_be_visible()
+    take(seen, "compare")
+
+
 def take(seen: Visit, name: str) -> None:
     """Keep what is seen."""
     PICTURES.mkdir(exist_ok=True)
@@ -124,6 +152,7 @@ def main() -> int:
                     seen.page.get_by_role("link", name="music").click()
                     expect(seen.page.get_by_text("What waits, and why")).to_be_visible()
                     take(seen, "root")
+                    conflicts(scene, seen, address)
                 with visit(browser, scene.link(), size=NARROW, dark=True) as seen:
                     expect(seen.page.get_by_text("Waits for you", exact=True)).to_be_visible()
                     take(seen, "narrow")

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Scope
 
 from syncer.ui.asked import NotFromPageError, form
 from syncer.ui.context import Context, see_other
+from syncer.ui.pages.lists import Lists
 from syncer.ui.pages.roots import Roots
 from syncer.ui.ports import PagePorts
 from syncer.ui.render import ASSETS, asset, render
@@ -52,7 +53,12 @@ def make_app(
         return see_other("/")
 
     inside = Starlette(
-        routes=[*Roots(context).routes(), Route("/sign-out", sign_out, methods=["POST"]), *_assets()],
+        routes=[
+            *Roots(context).routes(),
+            *Lists(context).routes(),
+            Route("/sign-out", sign_out, methods=["POST"]),
+            *_assets(),
+        ],
         exception_handlers={404: missing, 405: missing, NotFromPageError: not_from_page},
     )
     return Door(inside, keys, host, _outside(keys, now_s), now_s, known)

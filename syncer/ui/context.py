@@ -51,9 +51,8 @@ class Context:
         """Write a page."""
         notices = self._notices.pop(request.scope["cookie"], ())
         session = request.scope["session"]
-        text = render(
-            template, device=self.ports.device, proof=session.proof, notices=list(notices), here=template, **values
-        )
+        common = {"device": self.ports.device, "proof": session.proof, "notices": list(notices)}
+        text = render(template, here=_section(request.scope["path"]), **common, **values)
         return HTMLResponse(text, status)
 
     def missing(self, request: Request, text: str = "There is no such page, or no such root any more.") -> Response:
@@ -86,6 +85,11 @@ def command_line(arguments: list[bytes]) -> str:
     import shlex  # noqa: PLC0415 - where somebody looks
 
     return plain("blocksync " + " ".join(shlex.quote(os.fsdecode(each)) for each in arguments))
+
+
+def _section(path: str) -> str:
+    """Which entry of the navigation a page belongs to."""
+    return next((section for section in ("conflicts", "trash") if section in path.split("/")), "roots")
 
 
 def _again(request: Request) -> str:

@@ -11,6 +11,8 @@ from typing import Final
 
 import msgspec
 
+from blockfs.runtime.failures import code_of, said
+from syncer.errors import EXPECTED
 from syncer.ui.ports import PagePorts, Ran
 
 PATIENCE_S: Final = 1.5
@@ -22,7 +24,7 @@ _BUSY: Final = Ran(
 )
 
 
-_CHANGES: Final = frozenset({"reconcile"})  # all other verbs only look
+_CHANGES: Final = frozenset({"reconcile", "resolve", "restore", "ignore"})  # all other verbs only look
 
 
 class Job:
@@ -33,6 +35,7 @@ class Job:
         began_s: When, seconds since the epoch.
         latest: The last line of its stdout, of one that is listened to.
         ran: How it ended; None: it runs.
+        found: What a look in a thread found.
         ended_s: When it ended.
     """
 
@@ -41,6 +44,7 @@ class Job:
         self.began_s = began_s
         self.latest = b""
         self.ran: Ran | None = None
+        self.found: object = None
         self.ended_s = 0.0
         self._done = asyncio.Event()
 
@@ -94,23 +98,29 @@ class Jobs:
         if key in self._jobs and self._jobs[key].ran is not None:
             del self._jobs[key]
 
-    def forget_looks(self, root: str) -> None:
-        """Something of a root has changed: what was seen of it is not true any more."""
-        for key in [key for key in self._jobs if key.root in {root, ""} and key.what not in _CHANGES]:
+    def forget_looks(self, root: str, *, but: str = "") -> None:
+        """Something of a root has changed: what was seen of it, but for this verb's, is not true any more."""
+        for key in [key for key in self._jobs if key.root == root and key.what not in {but, *_CHANGES}]:
             self.forget(key)
 
-    def look(self, key: Key, name: str, arguments: Sequence[bytes]) -> Job:
-        """The look that runs or that was made lately; else a new one."""
+    def look(self, key: Key, name: str, look: Sequence[bytes] | Callable[[], object]) -> Job:
+        """The look that runs or that was made lately; else a new one.
+
+        Args:
+            key: What it is about.
+            name: What it does, for a person.
+            look: A command line; or what looks, in a thread: `Job.found` is what it returns.
+        """
         known = self._jobs.get(key)
         if known is not None and (known.ran is None or known.ended_s + KEEP_S > self._now_s()):
             return known
-        return self.begin(key, name, arguments)
+        return self.begin(key, name, look)
 
     def begin(
         self,
         key: Key,
         name: str,
-        arguments: Sequence[bytes],
+        work: Sequence[bytes] | Callable[[], object],
         *,
         is_heard: bool = False,
         given: bytes = b"",
@@ -121,7 +131,7 @@ class Jobs:
         Args:
             key: What it is about.
             name: What it does, for a person.
-            arguments: Its command line.
+            work: See `look`.
             is_heard: Keep the last line that it printed, not all of them.
             given: Its stdin.
             then: Called when it has ended.
@@ -139,9 +149,13 @@ class Jobs:
         async def run() -> None:
             ran = Ran(exit_code=1, lines=(), message="it was not run")
             try:
-                ran = await self._ports.run(arguments, job.hear if is_heard else None, given=given)
-            except OSError as error:
-                ran = Ran(exit_code=1, lines=(), message=str(error))
+                if callable(work):
+                    job.found = await asyncio.to_thread(work)
+                    ran = Ran(exit_code=0, lines=(), message="")
+                else:
+                    ran = await self._ports.run(work, job.hear if is_heard else None, given=given)
+            except EXPECTED as error:
+                ran = Ran(exit_code=code_of(error), lines=(), message=said(error))
             finally:
                 job.end(ran, self._now_s())
                 if then is not None:

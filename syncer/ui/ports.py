@@ -94,6 +94,23 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """A conflict copy, and what has its name.
+
+    Attributes:
+        diff: As `diff -u` has it, without the names: `-` is what has the name, `+` what is in the copy. None: they are
+            no short texts.
+        cells: For each piece of the longer file 0 equal, 1 they differ, 2 only in the copy, 3 only in the other one.
+        cell_bytes: How long a piece is.
+        differing_bytes: How much differs.
+    """
+
+    diff: tuple[str, ...] | None
+    cells: bytes
+    cell_bytes: int
+    differing_bytes: int
+
+
 class PagePorts(Protocol):
     """The program, for the page. All but `run` block, for a short time, and are called in a thread.
 
@@ -121,6 +138,14 @@ class PagePorts(Protocol):
 
     def expedite(self, uuid: str) -> bool:
         """Have the daemon look at everything of a root now; returns whether it watches it."""
+        ...
+
+    def compare(self, uuid: str, path: bytes) -> Compared:
+        """How the conflict copy at a path and what has its name differ. Reads both: may take long.
+
+        Raises:
+            SyncerError: It is none, or there are no two files.
+        """
         ...
 
     async def run(

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests import effort
-from tests.integration.syncing import Sync
+from tests.integration.syncing import Sync, in_conflict
 from tests.integration.watching import watching
 from tests.kit.chromium import NARROW, WIDE, Visit, visit
 
@@ -136,10 +136,42 @@ def a_link_opens_one_browser_and_no_second(sync: Sync, browser: Browser) -> None
             other.context.close()
 
 
+def a_conflict_is_compared_settled_and_taken_back(sync: Sync, browser: Browser) -> None:
+    one, two = sync.folder("one"), sync.folder("two")
+    copy = in_conflict(sync, (one, two), "report.txt")
+    other, mine = (two / "report.txt").read_bytes(), copy.read_bytes()
+    with watching(sync.home / "watch.log") as daemon:
+        daemon.until_root(two, "idle")
+        with visit(browser, link_of(sync)) as seen:
+            page, main = seen.page, seen.page.locator("main")
+            page.get_by_role("link", name="Conflicts").click()
+            assert not seen.flaws()
+            main.get_by_role("link", name="two").click()
+            expect(page.get_by_text("they differ")).to_be_visible()
+            assert not seen.flaws()
+            page.get_by_role("link", name="Compare").click()
+            expect(page.get_by_role("heading", name="Line by line")).to_be_visible()
+            assert not seen.flaws()
+            main.get_by_role("link", name="Conflicts").click()
+            page.get_by_role("button", name="Take that of").click()
+            expect(page.get_by_text("has the name; the other one is in the trash")).to_be_visible()
+            expect(page.get_by_text("There are none.")).to_be_visible()
+            assert (two / "report.txt").read_bytes() == mine
+            daemon.until_there(one / "report.txt", mine)
+            (two / "report.txt").rename(two / "mine.txt")
+            page.get_by_role("link", name="Trash").click()
+            main.get_by_role("link", name="two").click()
+            page.get_by_role("button", name="Restore report.txt").first.click()
+            expect(page.get_by_text("Restored report.txt")).to_be_visible()
+            assert not seen.flaws()
+            assert (two / "report.txt").read_bytes() == other
+
+
 FLOWS: tuple[Flow, ...] = (
     a_safety_stop_is_seen_agreed_to_and_carried_out,
     the_page_changes_as_things_happen_and_keeps_the_focus,
     names_of_all_kinds_fit,
+    a_conflict_is_compared_settled_and_taken_back,
     without_scripts_the_page_is_as_good,
     a_link_opens_one_browser_and_no_second,
 )

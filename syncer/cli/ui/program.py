@@ -12,9 +12,14 @@ from typing import Final
 
 import msgspec
 
+from blockfs.runtime.output import shown
 from syncer.cli.registry.roots import Registry
 from syncer.cli.ui.facts import bad_facts, root_facts
-from syncer.ui.ports import Ran, RootFacts
+from syncer.core.base import BaseIndex
+from syncer.core.paths import rel_path
+from syncer.errors import NotFoundError
+from syncer.local.verbs.conflict_copies import Desk
+from syncer.ui.ports import Compared, Ran, RootFacts
 from syncer.watch import control
 from syncer.watch.live import DaemonLive, RootLive
 
@@ -85,6 +90,18 @@ class Program:
     def expedite(self, uuid: str) -> bool:
         """See PagePorts."""
         return control.sync(self._registry.socket, uuid)
+
+    def compare(self, uuid: str, path: bytes) -> Compared:
+        """See PagePorts."""
+        linked = self._registry.by_uuid(uuid)
+        desk = Desk(linked.path, BaseIndex(()))
+        try:
+            found = desk.look(rel_path(path))
+            if found is None:
+                raise NotFoundError(f"{shown(path)} is no conflict copy any more")
+            return Compared(**msgspec.structs.asdict(desk.compare(found)))
+        finally:
+            desk.close()
 
     async def run(
         self,

@@ -9,7 +9,7 @@ import click
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import format_size
 from syncer.cli.output import columns
-from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
+from syncer.cli.registry.roots import PATH, LinkedRoot, Registry, encoded_path
 from syncer.cli.session.many_roots import for_each
 from syncer.core.base import BaseIndex
 from syncer.core.conflict import parse_conflict_name
@@ -73,6 +73,9 @@ def _fields(linked: LinkedRoot, conflict: ConflictCopy) -> dict[str, JsonValue]:
         "utc": name.utc,
         "original": None if original is None else shown(original.path),
         "original_size_bytes": None if original is None else original.size_bytes,
+        "encoded": encoded_path(conflict.copy.path),
+        "modified_ns": conflict.copy.modified_ns,
+        "original_modified_ns": None if original is None else original.modified_ns,
         "differs": conflict.differs,
     }
 

@@ -19,6 +19,7 @@ from syncer.core.paths import PRIVATE, join, split
 from syncer.errors import LocalChangedError, NotFoundError, UsageError
 from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory, open_file, parent_directory
 from syncer.local.syscalls import Status, rename_exchange, rename_noreplace, status
+from syncer.local.verbs.compare import Comparison, compare
 from syncer.local.verbs.trashcan import TrashCan, kind_of
 
 _PIECE: Final = 1 << 20  # bytes compared at once
@@ -31,11 +32,13 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
         path: Where it is.
         kind: "file", "symlink", "directory" or "other".
         size_bytes: Its size.
+        modified_ns: Last change of its content, since the epoch.
     """
 
     path: RelPath
     kind: str
     size_bytes: int
+    modified_ns: int
 
 
 class ConflictCopy(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +99,24 @@ class Desk:
         original = self._original(above, name)
         differs = None if original is None else not self._equal(copy, original)
         return ConflictCopy(copy=copy, name=name, original=original, differs=differs)
+
+    def compare(self, found: ConflictCopy) -> Comparison:
+        """How a copy and what has its name differ.
+
+        Raises:
+            UsageError: They are not two files.
+        """
+        if found.original is None or {found.copy.kind, found.original.kind} != {"file"}:
+            raise UsageError(f"{os.fsdecode(found.copy.path)}: there are no two files to compare")
+        one = open_file(self._root, found.copy.path)
+        try:
+            other = open_file(self._root, found.original.path)
+            try:
+                return compare(one, other)
+            finally:
+                os.close(other)
+        finally:
+            os.close(one)
 
     def copies_of(self, path: RelPath) -> list[RelPath]:
         """Paths of the conflict copies that lost the name at `path`."""
@@ -178,7 +199,7 @@ class Desk:
         if found is None:
             return None
         kind = kind_of(found.mode)
-        return Version(path=path, kind=kind, size_bytes=found.size_bytes)
+        return Version(path=path, kind=kind, size_bytes=found.size_bytes, modified_ns=found.mtime_ns)
 
     def _status(self, path: RelPath) -> Status | None:
         try:

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from syncer.errors import NotFoundError
 from syncer.ui.app import make_app
-from syncer.ui.ports import Ran, RootFacts
+from syncer.ui.ports import Compared, Ran, RootFacts
 from syncer.ui.security import Keys
 from syncer.watch.live import DaemonLive, RootLive
 from tests.kit.asgi import HOST, Browser, ask
@@ -27,6 +27,7 @@ class Program:
         self.done: list[tuple[str, ...]] = []
         self.ran: list[tuple[list[bytes], bytes]] = []
         self.outcomes: deque[Ran] = deque()
+        self.compared: Compared | None = None
 
     def roots(self) -> list[RootFacts]:
         return self.facts
@@ -42,6 +43,11 @@ class Program:
     def expedite(self, uuid: str) -> bool:
         self.done.append(("run", uuid))
         return self.told is not None
+
+    def compare(self, uuid: str, path: bytes) -> Compared:
+        self.done.append(("compare", path.decode("latin-1")))
+        assert self.compared is not None
+        return self.compared
 
     async def run(
         self, arguments: Sequence[bytes], heard: Callable[[bytes], None] | None = None, *, given: bytes = b""

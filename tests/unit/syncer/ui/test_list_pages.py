@@ -1,0 +1,167 @@
+"""Conflicts and trash on the page: by the commands, bytes as bytes, and ten thousand of them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final
+from urllib.parse import quote_from_bytes
+
+import msgspec
+import pytest
+
+from syncer.ui.ports import Compared, Ran, RootFacts
+from syncer.ui.views.lists import PER_PAGE, view_compared
+from tests.unit.syncer.ui.conftest import Page
+
+EVIL: Final = "<script>alert(1)</script>"
+RAW: Final = b"caf\xe9 (conflict vm 20261126T173028Z 2424dd).txt"
+
+
+def conflict(number: int = 0, **more: Any) -> bytes:
+    fields = {
+        "path": f"{EVIL}{number} (conflict vm 20261126T173028Z 2424dd).txt",
+        "kind": "file",
+        "size_bytes": 315,
+        "host": "vm",
+        "utc": "20261126T173028Z",
+        "encoded": quote_from_bytes(RAW) if not number else f"c{number}",
+        "modified_ns": 10**18,
+        "original": f"{EVIL}{number}.txt",
+        "original_size_bytes": 320,
+        "original_modified_ns": 10**18,
+        "differs": True,
+    }
+    return msgspec.json.encode({"type": "conflict", "version": 1, **fields, **more})
+
+
+def kept(number: int = 0) -> bytes:
+    day = "2026-11-26T16:43:02+00:00"
+    fields = {"id": f"id{number}", "path": f"{EVIL}{number}", "name": "x", "kind": "file", "size_bytes": 7}
+    return msgspec.json.encode({"type": "trash", "version": 1, **fields, "deleted": day, "expires": day})
+
+
+def ready(page: Page, *outcomes: Ran) -> None:
+    page.program.facts = [RootFacts(uuid="1", path=b"/home/me/photos", url="pithos+http://h/v1/me/photos", conflicts=3)]
+    page.program.outcomes += outcomes
+
+
+def ran(*lines: bytes, code: int = 0, message: str = "") -> Ran:
+    return Ran(exit_code=code, lines=lines, message=message)
+
+
+def test_names_are_text(page: Page) -> None:
+    async def scenario() -> None:
+        ready(page, ran(conflict()), ran(kept()))
+        browser = await page.browser()
+        for target in ("/root/1/conflicts", "/root/1/trash"):
+            text = (await browser.get(target)).text
+            assert "&lt;script&gt;alert(1)" in text
+            assert EVIL not in text
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("take", ["local", "remote", "both"])
+def test_a_conflict_is_settled_by_the_command_and_is_gone_from_the_list(page: Page, take: str) -> None:
+    async def scenario() -> None:
+        done = msgspec.json.encode({"type": "resolve", "done": "the version of vm has the name"})
+        ready(page, ran(conflict(), conflict(1)), ran(done))
+        browser = await page.browser()
+        await browser.get("/root/1/conflicts")
+        await browser.post("/root/1/conflicts/resolve", {"path": quote_from_bytes(RAW), "take": take})
+        arguments, _ = page.program.ran[-1]
+        assert arguments == [b"resolve", b"/home/me/photos/" + RAW, b"--take", take.encode(), b"--json"]
+        text = (await browser.get("/root/1/conflicts")).text
+        assert "the version of vm has the name" in text
+        assert f"value=&#34;{quote_from_bytes(RAW)}" not in text
+        assert f'value="{quote_from_bytes(RAW)}"' not in text
+        assert 'value="c1"' in text
+        assert len(page.program.ran) == 2  # the rest of the list is as it was
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "fields", [{"path": "a", "take": "all"}, {"take": "both"}, {"path": "a%00", "take": "both"}, {}]
+)
+def test_what_no_page_sends_does_nothing(page: Page, fields: dict[str, str]) -> None:
+    async def scenario() -> None:
+        ready(page)
+        browser = await page.browser()
+        assert (await browser.post("/root/1/conflicts/resolve", fields)).status == 404
+        assert (await browser.post("/root/1/trash/restore", {})).status == 404
+        assert not page.program.ran
+
+    asyncio.run(scenario())
+
+
+def test_what_the_command_refuses_is_told_in_its_words_and_stays(page: Page) -> None:
+    async def scenario() -> None:
+        ready(page, ran(conflict()), ran(code=2, message="x is a folder: move what you want out of it"))
+        browser = await page.browser()
+        await browser.get("/root/1/conflicts")
+        await browser.post("/root/1/conflicts/resolve", {"path": quote_from_bytes(RAW), "take": "local"})
+        text = (await browser.get("/root/1/conflicts")).text
+        assert "x is a folder: move what you want out of it (exit code 2)" in text
+        assert f'value="{quote_from_bytes(RAW)}"' in text
+
+    asyncio.run(scenario())
+
+
+def test_a_version_is_restored_by_the_command(page: Page) -> None:
+    async def scenario() -> None:
+        ready(page, ran(kept(), kept(1)), ran(msgspec.json.encode({"type": "restored", "to": "a/b"})))
+        browser = await page.browser()
+        await browser.get("/root/1/trash")
+        await browser.post("/root/1/trash/restore", {"id": "id0"})
+        assert page.program.ran[-1][0] == [b"trash", b"restore", b"/home/me/photos", b"--entry=id0", b"--json"]
+        text = (await browser.get("/root/1/trash")).text
+        assert "Restored a/b" in text
+        assert 'value="id0"' not in text
+        assert 'value="id1"' in text
+
+    asyncio.run(scenario())
+
+
+def test_ten_thousand_conflicts_come_by_pages(page: Page) -> None:
+    async def scenario() -> None:
+        ready(page, ran(*(conflict(number + 1) for number in range(10_000))))
+        browser = await page.browser()
+        first, last = [(await browser.get(f"/root/1/conflicts?page={number}")).text for number in (1, 9999)]
+        assert first.count('name="path"') == last.count('name="path"') == PER_PAGE
+        assert "Page 1 of 200" in first
+        assert 'value="c10000"' in last
+        assert len(page.program.ran) == 1
+
+    asyncio.run(scenario())
+
+
+def test_two_versions_are_shown_side_by_side(page: Page) -> None:
+    async def scenario() -> None:
+        ready(page)
+        diff = ("@@ -1 +1 @@", f"-{EVIL}", "+new")
+        page.program.compared = Compared(diff=diff, cells=b"\x01", cell_bytes=4096, differing_bytes=4)
+        browser = await page.browser()
+        text = (await browser.get(f"/root/1/conflicts/compare?path={quote_from_bytes(RAW)}")).text
+        assert page.program.done == [("compare", RAW.decode("latin-1"))]
+        assert '<span class="removed">-&lt;script&gt;' in text
+        assert "4 B differ" in text
+
+    asyncio.run(scenario())
+
+
+def test_a_picture_of_pieces_has_each_of_them_once() -> None:
+    view = view_compared(Compared(diff=None, cells=bytes([0, 0, 1, 1, 0, 2, 2, 2]), cell_bytes=4096, differing_bytes=1))
+    assert [(each.kind, each.at, each.width) for each in view.stretches] == [
+        ("same", 0, 2), ("differs", 2, 2), ("same", 4, 1), ("only-copy", 5, 3)
+    ]  # fmt: skip
+
+
+def test_which_root_is_meant_is_asked_first(page: Page) -> None:
+    async def scenario() -> None:
+        ready(page)
+        browser = await page.browser()
+        assert "3 conflicts" in (await browser.get("/conflicts")).text
+        assert "/root/1/trash" in (await browser.get("/trash")).text
+
+    asyncio.run(scenario())
