@@ -2,52 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.kit import starting
-
-PASSPHRASE = "correct horse battery"
-
-
-class Repo:
-    """A place for a repository, and the command.
-
-    Attributes:
-        folder: Of the repository.
-        url: Of it.
-        out: What the last command printed.
-        err: What it told.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.url = f"file://{folder}"
-        self.out = self.err = ""
-
-    def age(self, days: float) -> None:
-        """Let time pass for all that is stored: the clock of a directory is its filesystem's."""
-        for path in [path for path in self.folder.rglob("*") if path.is_file()]:
-            os.utime(path, ns=(0, path.stat().st_mtime_ns - int(days * 86_400 * 10**9)))
-
-    def __call__(
-        self, verb: str, *arguments: str | Path, expect: int = 0, passphrase: str = PASSPHRASE
-    ) -> list[dict[str, Any]]:
-        """Run a verb with `--json`; returns its lines."""
-        self.told(verb, *arguments, "--json", expect=expect, passphrase=passphrase)
-        return [json.loads(line) for line in self.out.splitlines()]
-
-    def told(self, verb: str, *arguments: str | Path, expect: int = 0, passphrase: str = PASSPHRASE) -> str:
-        """Run a verb; returns what it printed."""
-        environment = os.environ | {"BLOCKSYNC_PASSWORD": passphrase}
-        done = starting.run(["repo", *verb.split(), *arguments, self.url], environment=environment)
-        self.out, self.err = done.stdout, done.stderr
-        assert done.returncode == expect, f"{done.returncode}: {done.stdout}{done.stderr}"
-        return self.out
+from tests.kit.repos import Repo, Root
+from tests.kit.repositories import PASSPHRASE
 
 
 @pytest.fixture
@@ -115,32 +76,6 @@ def test_check_names_what_is_damaged_and_where_there_is_no_repository(repo: Repo
     config.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
     repo("check", expect=15)
     assert "config" in repo.err
-
-
-class Root:
-    """A folder that is linked to a repository, as a machine of its own."""
-
-    def __init__(self, repo: Repo, home: Path) -> None:
-        self.folder = home / "root"
-        self.folder.mkdir(parents=True)
-        self._environment = os.environ | {
-            "HOME": str(home),
-            "XDG_STATE_HOME": str(home / "state"),
-            "XDG_CONFIG_HOME": str(home / "config"),
-            "BLOCKSYNC_PASSWORD": PASSPHRASE,
-        }
-        self("link", self.folder, repo.url)
-
-    def __call__(self, *arguments: str | Path) -> None:
-        done = starting.run(arguments, environment=self._environment)
-        assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
-
-    def reconcile(self, *options: str) -> None:
-        self("reconcile", self.folder, *options)
-
-    @property
-    def contents(self) -> dict[str, bytes]:
-        return {path.name: path.read_bytes() for path in self.folder.iterdir() if path.is_file()}
 
 
 def test_what_is_deleted_in_a_share_leaves_the_store_after_repack_and_gc(repo: Repo, tmp_path: Path) -> None:

@@ -8,10 +8,14 @@ stall       it takes connections and requests, and sends no block
 deaf        it does not notice that the server has something new
 clock:S     its wall clock is S seconds ahead
 fast:N      N seconds pass for it in one
+die:N       SIGKILL at the Nth change that it makes to the directory of a repository: before it, or after it if N is odd
 """
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -83,6 +87,49 @@ def _fast(rate: str) -> None:
     trio.run = run
 
 
+class _Mortal:
+    """`os`, for a module that writes files: each call that changes something is counted, and one is the last."""
+
+    CHANGES = ("open", "write", "fsync", "rename", "unlink", "mkdir")
+
+    def __init__(self, last: int) -> None:
+        self._last = last
+        self._calls = itertools.count(1)
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        if name not in self.CHANGES:
+            return real
+
+        def counted(*arguments: Any, **options: Any) -> Any:
+            if name == "open" and not arguments[1] & os.O_CREAT:
+                return real(*arguments, **options)
+            is_last = next(self._calls) == self._last
+            if is_last and self._last % 2 == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = real(*arguments, **options)
+            if is_last:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return counted
+
+
+def _die(number: str) -> None:
+    from syncer.remote.stores import directory  # noqa: PLC0415
+
+    mortal = _Mortal(int(number))
+
+    def write_all(descriptor: int, data: bytes, offset: int) -> None:
+        half = len(data) // 2  # a death between the two leaves a part
+        real_write(descriptor, data[:half], offset)
+        mortal.fsync(descriptor)
+        real_write(descriptor, data[half:], offset + half)
+
+    real_write, directory.write_all = directory.write_all, write_all
+    directory.os = mortal  # type: ignore[attr-defined]
+
+
 FAULTS: dict[str, Callable[[str], None]] = {
     "corrupt": _corrupt,
     "lie": _lie,
@@ -90,6 +137,7 @@ FAULTS: dict[str, Callable[[str], None]] = {
     "deaf": _deaf,
     "clock": _clock,
     "fast": _fast,
+    "die": _die,
 }
 
 if __name__ == "__main__":
