@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Scope
 
 from syncer.ui.asked import NotFromPageError, form
 from syncer.ui.context import Context, see_other
+from syncer.ui.pages.ignored import Ignored
 from syncer.ui.pages.lists import Lists
 from syncer.ui.pages.roots import Roots
 from syncer.ui.ports import PagePorts
@@ -56,6 +57,7 @@ def make_app(
         routes=[
             *Roots(context).routes(),
             *Lists(context).routes(),
+            *Ignored(context).routes(),
             Route("/sign-out", sign_out, methods=["POST"]),
             *_assets(),
         ],

@@ -167,6 +167,31 @@ def a_conflict_is_compared_settled_and_taken_back(sync: Sync, browser: Browser) 
             assert (two / "report.txt").read_bytes() == other
 
 
+def a_pattern_is_added_checked_and_removed(sync: Sync, browser: Browser) -> None:
+    root = sync.folder("one")
+    with watching(sync.home / "watch.log") as daemon:
+        daemon.until_root(root, "idle")
+        with visit(browser, link_of(sync)) as seen:
+            page, main = seen.page, seen.page.locator("main")
+            main.get_by_role("link", name="one").click()
+            main.get_by_role("link", name="Ignored").click()
+            expect(page.get_by_text("There are none.")).to_be_visible()
+            page.get_by_label("A pattern, as in .gitignore").fill("*.tmp")
+            page.get_by_role("button", name="Ignore", exact=True).click()
+            expect(page.get_by_text("*.tmp", exact=True).first).to_be_visible()
+            assert [line["pattern"] for line in sync("ignore", root, "ls", "--json")] == ["*.tmp"]
+            page.get_by_label("A path below the root").fill("a/b.tmp")
+            page.get_by_role("button", name="Check").click()
+            expect(page.get_by_text("ignored (pattern of the root, line 1: *.tmp)")).to_be_visible()
+            assert not seen.flaws()
+            (root / "b.tmp").write_bytes(b"1")
+            (root / "b.txt").write_bytes(b"1")
+            daemon.until(lambda live: live.roots[0].last.get("pushed", 0) == 1)
+            page.get_by_role("button", name="Remove *.tmp").click()
+            expect(page.get_by_text("There are none.")).to_be_visible()
+            assert sync("ignore", root, "ls", "--json") == []
+
+
 FLOWS: tuple[Flow, ...] = (
     a_safety_stop_is_seen_agreed_to_and_carried_out,
     the_page_changes_as_things_happen_and_keeps_the_focus,
@@ -174,6 +199,7 @@ FLOWS: tuple[Flow, ...] = (
     a_conflict_is_compared_settled_and_taken_back,
     without_scripts_the_page_is_as_good,
     a_link_opens_one_browser_and_no_second,
+    a_pattern_is_added_checked_and_removed,
 )
 
 

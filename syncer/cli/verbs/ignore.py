@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from blockfs.runtime.output import JsonValue, json_line, note, shown, tell
-from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
+from syncer.cli.registry.roots import PATH, LinkedRoot, Registry, encoded_path
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict, folders_above, objection
 from syncer.core.model import RelPath
 from syncer.core.paths import join, rel_path
@@ -67,7 +67,8 @@ def _show(linked: LinkedRoot, *, as_json: bool) -> None:
     patterns = linked.ignore_patterns()
     for pattern in patterns:
         if as_json:
-            json_line("ignore-pattern", {"root": shown(linked.path), "pattern": shown(pattern)})
+            fields = {"root": shown(linked.path), "pattern": shown(pattern), "encoded": encoded_path(pattern)}
+            json_line("ignore-pattern", fields)
         else:
             tell(shown(pattern))
     if not patterns:

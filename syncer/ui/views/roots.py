@@ -180,10 +180,12 @@ def view_root(facts: RootFacts, live: RootLive | None, now_s: float) -> RootView
         state, tone = _PHASES["paused"] if facts.is_paused else _CONDITIONS[facts.condition]
     else:
         state, tone = _PHASES[live.phase]
+    failures = [each for each in facts.pending if each.is_failure]
     why = [facts.detail] if live is None or live.phase in {"idle", "quiet"} else []
     if live is not None:
-        why = [live.detail, *live.degraded, *(text for text in why if facts.condition in {"degraded", "away"})]
-    failures = [each for each in facts.pending if each.is_failure]
+        # What the buttons and the list below say is not said twice.
+        said = "" if live.phase == "paused" or live.detail == f"{len(failures)} not synced" else live.detail
+        why = [said, *live.degraded, *(text for text in why if facts.condition in {"degraded", "away"})]
     is_partly = facts.last is not None and facts.last.exit_code == ExitCode.PARTLY_DONE
     if failures and live is not None and (live.phase == "idle" or (live.phase == "retrying" and is_partly)):
         state, tone = "In step, but for some", "warn"

@@ -1,0 +1,83 @@
+"""What of a root is not synced: its own patterns, whether a path is ignored, and names that a side can't hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from urllib.parse import unquote_to_bytes
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from syncer.ui.asked import form, query
+from syncer.ui.context import Context, ended, see_other
+from syncer.ui.jobs import Key
+from syncer.ui.views.ignored import view_check, view_patterns
+
+_PATIENCE_S = 60.0  # for a command that changes one file, or looks at a few
+
+
+class Ignored:
+    """See the module."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._jobs = context.jobs
+
+    def routes(self) -> list[Route]:
+        """Where they are."""
+        return [
+            Route("/root/{uuid}/ignored", self.patterns, methods=["GET"]),
+            Route("/root/{uuid}/ignored/add", self.add, methods=["POST"]),
+            Route("/root/{uuid}/ignored/remove", self.remove, methods=["POST"]),
+        ]
+
+    async def patterns(self, request: Request) -> Response:
+        """The patterns; with a path in the query also what becomes of it."""
+        root = await self._context.facts(request.path_params["uuid"])
+        if root is None:
+            return self._context.missing(request)
+        back = f"/root/{root.uuid}"
+        key = Key("patterns", root.uuid)
+        self._jobs.forget(key)  # a small file: never an old answer
+        job = self._jobs.look(key, "Ignored", [b"ignore", root.path, b"ls", b"--json"])
+        ran = await job.result(_PATIENCE_S)
+        if ran is None:
+            return self._context.waiting(request, job, back)
+        if ran.exit_code:
+            return self._context.failed(request, job, ran, back)
+        path, told = query(request).raw("path").lstrip(b"/"), ""
+        if path and b"\0" not in path:
+            check = Key("check", root.uuid, path)
+            self._jobs.forget(check)
+            whole = os.path.join(root.path, path)
+            job = self._jobs.look(check, "Is it ignored?", [b"ignore", root.path, b"check", b"--json", b"--", whole])
+            checked = await job.result(_PATIENCE_S)
+            if checked is not None:
+                told = view_check(checked.lines[0]) if checked.lines and not checked.exit_code else ended(checked)
+        view = (await self._context.lookout.scene()).root(root.uuid)
+        return self._context.page(request, "ignored.html", root=view, patterns=view_patterns(ran.lines), told=told)
+
+    async def add(self, request: Request) -> Response:
+        """`blocksync ignore ROOT add`."""
+        fields = await form(request)
+        return await self._change(request, b"add", fields.raw("pattern"))
+
+    async def remove(self, request: Request) -> Response:
+        """`blocksync ignore ROOT rm`."""
+        fields = await form(request)
+        return await self._change(request, b"rm", unquote_to_bytes(fields.text("pattern")))
+
+    async def _change(self, request: Request, verb: bytes, pattern: bytes) -> Response:
+        root = await self._context.facts(request.path_params["uuid"])
+        if root is None or not pattern or {b"\0"[0], b"\n"[0]} & set(pattern):
+            return self._context.missing(request)
+        arguments: Sequence[bytes] = [b"ignore", root.path, verb, b"--json", b"--", pattern]
+        key = Key("ignore", root.uuid, verb + pattern)
+        self._jobs.forget(key)
+        ran = await self._jobs.begin(key, "Changing what is ignored", arguments).result(_PATIENCE_S)
+        if ran is not None and ran.exit_code:
+            self._context.tell(request, ended(ran), is_well=False)
+        self._jobs.forget_looks(root.uuid)
+        return see_other(f"/root/{root.uuid}/ignored")

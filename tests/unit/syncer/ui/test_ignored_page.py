@@ -1,0 +1,68 @@
+"""What is ignored, on the page: by the command, and patterns are bytes and text."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from syncer.ui.ports import Pending, Ran, RootFacts
+from tests.unit.syncer.ui.conftest import Page
+
+EVIL = "<script>alert(1)</script>"
+
+
+def ran(*lines: dict[str, object], code: int = 0, message: str = "") -> Ran:
+    return Ran(exit_code=code, lines=tuple(map(msgspec.json.encode, lines)), message=message)
+
+
+def ready(page: Page, *outcomes: Ran) -> None:
+    pending = (Pending(path=b"caf\xe9", is_failure=True, text="it is not UTF-8", since_s=0.0),)
+    page.program.facts = [RootFacts(uuid="1", path=b"/home/me/photos", url="pithos+http://h/v1/me/p", pending=pending)]
+    page.program.outcomes += outcomes
+
+
+def test_patterns_and_refused_names_are_shown_as_text(page: Page) -> None:
+    async def scenario() -> None:
+        check = {"path": EVIL, "ignored": True, "file": None, "line": 2, "pattern": EVIL}
+        ready(page, ran({"pattern": EVIL, "encoded": "%3Cscript%3E"}), ran(check))
+        browser = await page.browser()
+        text = (await browser.get("/root/1/ignored?path=caf%E9/")).text
+        assert EVIL not in text
+        assert "&lt;script&gt;alert(1)" in text
+        assert "ignored (pattern of the root, line 2: " in text
+        assert "it is not UTF-8" in text
+        assert page.program.ran[1][0] == [
+            *(b"ignore", b"/home/me/photos", b"check", b"--json", b"--", b"/home/me/photos/caf\xe9/")
+        ]
+
+    asyncio.run(scenario())
+
+
+def test_patterns_are_added_and_removed_by_the_command(page: Page) -> None:
+    async def scenario() -> None:
+        ready(page, ran(), ran(), ran(code=2, message="x is no pattern: because"), ran())
+        browser = await page.browser()
+        await browser.post("/root/1/ignored/add", {"pattern": b"--caf\xe9*"})
+        await browser.post("/root/1/ignored/remove", {"pattern": "caf%E9"})
+        await browser.post("/root/1/ignored/add", {"pattern": "x"})
+        assert "x is no pattern: because (exit code 2)" in (await browser.get("/root/1/ignored")).text
+        changes = [arguments for arguments, _ in page.program.ran[:2]]
+        assert changes == [
+            [b"ignore", b"/home/me/photos", b"add", b"--json", b"--", b"--caf\xe9*"],
+            [b"ignore", b"/home/me/photos", b"rm", b"--json", b"--", b"caf\xe9"],
+        ]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("pattern", ["", "a\nb", "a\0b"])
+def test_what_is_no_line_is_no_pattern(page: Page, pattern: str) -> None:
+    async def scenario() -> None:
+        ready(page)
+        browser = await page.browser()
+        assert (await browser.post("/root/1/ignored/add", {"pattern": pattern})).status == 404
+        assert not page.program.ran
+
+    asyncio.run(scenario())
