@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from syncer.errors import CorruptionError, NotFoundError
+from syncer.errors import CorruptionError, DamagedObjectError, NotFoundError
 from syncer.remote.repository.format import condemned
 from syncer.remote.repository.format.condemned import Condemned
 from syncer.remote.repository.format.entries import ID_BYTES, Bytes, decode_entry
@@ -137,7 +137,8 @@ class Marker:
 
     def _of_node(self, node: ChunkId) -> Found:
         places = list(self._objects.all_places(Content.TREES, node))
-        assert places  # it was read
+        if not places:
+            raise DamagedObjectError(f"tree node {node.hex()[:16]}", "is missing: no index names it")
         return choose(None, places, self._there, self._avoided) or places[0]
 
     def _of_chunk(self, own: Found) -> Found:
