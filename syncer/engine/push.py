@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Final
 
@@ -40,6 +40,10 @@ from syncer.ports.remote import Capabilities, Remote
 
 _BOOKED_AT_ONCE: Final = 1024
 """Orders of a list, where each is booked before it is sent: the next cycle looks for all that are left in the book."""
+
+_HELD_AT_ONCE: Final = 8192
+_HELD_BYTES: Final = 1 << 30
+"""Of a list to a remote that holds back: what became of it is told at its end, and only what was told is committed."""
 
 
 class RemoteWorker:
@@ -84,15 +88,20 @@ class RemoteWorker:
         self._step = step
         self._unseen = unseen
         self._atomic = True
+        self._holds_back = False
 
     async def prepare(self) -> Capabilities:
         """Find out what the server can."""
         can = (await self._remote.open()).can
-        self._atomic = can.atomic
+        self._atomic, self._holds_back = can.atomic, can.holds_back
         return can
 
     async def perform(self, actions: Sequence[Action], done: Told) -> None:
         """Do actions that do not need each other; tell what each makes true, or one of `ONE_NODE`."""
+        if self._holds_back:
+            for part in _held(actions):
+                await self._perform(part, done)
+            return
         most = max(1, len(actions)) if self._atomic else _BOOKED_AT_ONCE
         for at in range(0, len(actions), most):
             await self._perform(actions[at : at + most], done)
@@ -282,3 +291,16 @@ class RemoteWorker:
         if failed:
             raise failed[0]
         return done
+
+
+def _held(actions: Sequence[Action]) -> Iterator[Sequence[Action]]:
+    """Cut actions into lists of bounded length and size; one that is larger by itself is a list of its own."""
+    first = size_bytes = 0
+    for at, action in enumerate(actions):
+        content = action.content if isinstance(action, Create | Update) else None
+        size_bytes += 0 if content is None else content.size_bytes
+        if at > first and (at - first == _HELD_AT_ONCE or size_bytes > _HELD_BYTES):
+            yield actions[first:at]
+            first, size_bytes = at, 0 if content is None else content.size_bytes
+    if first < len(actions):
+        yield actions[first:]

@@ -1,6 +1,7 @@
 """Write base rows in groups: directories durable first, then what the remote was told, then one StateDB transaction.
 
 A group is at most 1,024 changes or 200 ms: two fsyncs per file would make small files slow. A crash repeats a group.
+What a remote holds back is a group for ten minutes: so much of a first push of hours is what a crash repeats at most.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ from syncer.ports.state import State
 
 GROUP_CHANGES: Final = 1024
 GROUP_S: Final = 0.2
+COMMIT_S: Final = 600.0
+COMMIT_CHANGES: Final = 100_000  # rows that wait in memory, 1 KB each
 
 
 class Recorder:
     """Collects base changes and writes them. One per cycle.
 
     Attributes:
-        waits: Nothing is written before it is asked for: of what the remote holds back no row may speak, and a commit
-            for each group would be too many.
+        waits: Groups are large: of what the remote holds back no row may speak, and a commit for each of few changes
+            would be too many.
         versions: On the server, of the rows that were written.
     """
 
@@ -67,9 +70,10 @@ class Recorder:
 
     def _is_due(self) -> bool:
         """The group is full or old."""
-        if self.waits or not self._waiting:
+        if not self._waiting:
             return False
-        return len(self._waiting) >= GROUP_CHANGES or trio.current_time() - self._since >= GROUP_S
+        most, longest_s = (COMMIT_CHANGES, COMMIT_S) if self.waits else (GROUP_CHANGES, GROUP_S)
+        return len(self._waiting) >= most or trio.current_time() - self._since >= longest_s
 
     async def _write(self) -> None:
         group, self._waiting = self._waiting, []

@@ -227,9 +227,10 @@ class RepositoryClient:
 
     async def wait(self, seen: Position | None) -> Position:
         """See Remote."""
+        await self.open()
         moment: object = None
         while True:
-            moment = await self._objects.store.wait("heads/", moment)
+            moment = await self._own.noticed(moment)
             position = self._position(await self._look())
             if position != seen:
                 return position

@@ -11,6 +11,7 @@ import trio
 from msgspec.structs import replace
 
 from syncer.errors import RemoteUnavailableError, RolledBackError
+from syncer.remote.parallel import one_error
 from syncer.remote.repository.format.history import CommitId, DeviceId, Head
 from syncer.remote.repository.memory import Memory, Own, Standing, judge, new_device
 from syncer.remote.repository.objects import Objects
@@ -32,6 +33,7 @@ class OwnHead:
         self._own = Own(device=device)
         self._there: Head | None = None  # as it was seen last
         self._is_another = False  # somebody else goes on under our id
+        self._written = trio.Event()  # the next time
 
     @property
     def mark(self) -> tuple[DeviceId, int]:
@@ -125,3 +127,21 @@ class OwnHead:
         self._own, self._there = Own(device=own.device, sequence=following.sequence, commit=commit), following
         if self._memory is not None:
             await trio.to_thread.run_sync(self._memory.write, self._own)
+        self._written.set()
+        self._written = trio.Event()
+
+    async def noticed(self, moment: object) -> object:
+        """`BlobStore.wait` for heads. Who writes looks often again, for others may answer."""
+        found: list[object] = []
+        while not found:
+
+            async def look(scope: trio.CancelScope) -> None:
+                found.append(await self._objects.store.wait("heads/", moment))
+                scope.cancel()
+
+            with one_error():
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(look, nursery.cancel_scope)
+                    await self._written.wait()
+                    nursery.cancel_scope.cancel()
+        return found[0]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from syncer.core.model import RelPath
-from syncer.engine import record
+from syncer.engine import push, record
 from syncer.errors import RemoteUnavailableError
 from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.unit.syncer.engine.devices import STRIDE, Crash, Device, assert_at_rest
@@ -51,6 +51,32 @@ def test_a_cycle_commits_once_however_much_it_writes(
     first.reconcile(client=MemoryClient(first.container, before=before))
     assert asked.count("commit") == 1
     assert "store" not in asked[asked.index("commit") :]
+
+
+def test_a_push_that_takes_long_commits_meanwhile_and_what_was_committed_is_not_sent_again(
+    pair: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "COMMIT_S", 0.0)
+    monkeypatch.setattr(push, "_HELD_AT_ONCE", 10)
+    first, second = pair
+    for number in range(60):
+        first.write(f"{number}", b"%d" % number)
+    asked: list[str] = []
+
+    async def die(operation: str, path: RelPath) -> None:
+        asked.append(operation)
+        if asked.count("commit") == 4:
+            raise Crash
+
+    with pytest.raises(Crash):
+        first.reconcile(client=MemoryClient(first.container, before=die))
+    there = len(first.container.objects)
+    assert 0 < there < 60
+    assert len(first.state.rows_now) <= there
+    for device in (first, second):
+        assert not device.reconcile().failures
+    assert len(second.contents()) == 60
+    assert_at_rest(*pair)
 
 
 @pytest.mark.parametrize("done", [False, True], ids=["not done", "reply lost"])

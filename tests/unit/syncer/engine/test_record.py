@@ -9,7 +9,7 @@ import trio.testing
 
 from syncer.core.model import Nid
 from syncer.core.planner.outcome import BaseChange, Forgotten
-from syncer.engine.record import GROUP_CHANGES, Recorder
+from syncer.engine.record import COMMIT_CHANGES, COMMIT_S, GROUP_CHANGES, Recorder
 from tests.unit.syncer.engine.devices import MemoryState
 
 
@@ -78,3 +78,22 @@ def test_what_comes_while_directories_are_made_durable_waits_for_the_next_time()
 
     trio.run(main, clock=trio.testing.MockClock())
     assert log.seen == ["barrier", "commit", "record 1"] * 2
+
+
+def test_what_a_remote_holds_back_is_committed_every_ten_minutes_all_the_same() -> None:
+    """Breaks when a first push of hours is done again after a crash."""
+    log = Log()
+
+    async def main() -> None:
+        books = recorder(log)
+        books.waits = True
+        for number in range(2 * GROUP_CHANGES):
+            await books.add([Forgotten(nid=Nid(number))])
+        assert not log.seen
+        await trio.sleep(COMMIT_S + 1)
+        await books.add([Forgotten(nid=Nid(0))])
+        assert log.seen == ["barrier", "commit", f"record {2 * GROUP_CHANGES + 1}"]
+        await books.add([Forgotten(nid=Nid(0))] * COMMIT_CHANGES)
+        assert log.seen[3:] == ["barrier", "commit", f"record {COMMIT_CHANGES}"]
+
+    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from syncer.errors import CorruptionError, RemoteUnavailableError, RolledBackError
 from syncer.remote.repository.format.history import Commit, CommitId, DeviceId, Head, Vector
@@ -184,3 +185,35 @@ def test_another_link_begins_anew_and_damage_is_told(tmp_path: Path) -> None:
         file.write_bytes(raw)
         with pytest.raises(CorruptionError, match="--relink"):
             MemoryFile(str(file), DEVICE).read()
+
+
+def test_who_writes_looks_often_again() -> None:
+    """Breaks when a device hears of the answer to its change a minute later: looks had become rare before it."""
+
+    async def scenario(store: MemoryStore) -> None:
+        waits: list[trio.Event] = []
+
+        async def wait(prefix: str, seen: object) -> object:
+            assert prefix == "heads/"
+            waits.append(trio.Event())
+            await waits[-1].wait()
+            return "a moment"
+
+        store.wait = wait  # type: ignore[method-assign]
+        own = OwnHead(Objects(store, KEYS), DEVICE, None)
+        found: list[object] = []
+
+        async def notice() -> None:
+            found.append(await own.noticed(None))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(notice)
+            await trio.testing.wait_all_tasks_blocked()
+            await own.put(A, lambda: None)
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(waits) == 2
+            assert not found
+            waits[-1].set()
+        assert found == ["a moment"]
+
+    play(scenario)
