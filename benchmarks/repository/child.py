@@ -13,7 +13,7 @@ import sys
 import time
 import uuid as uuids
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -21,9 +21,11 @@ import msgspec
 import trio
 
 from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.hashing import block_id
+from blockfs.blocks.ids import ObjectHash
 from blockfs.control.client import ControlClient
 from syncer.cli.interpreter import look_rarely
-from syncer.core.model import Action, Plan, RelPath
+from syncer.core.model import Action, Kind, Plan, RelPath, RemoteTag, meta_of
 from syncer.core.model import Content as FileContent
 from syncer.core.planner.merge import Policy
 from syncer.core.planner.safety import ContainerIdentity
@@ -37,6 +39,7 @@ from syncer.local.options import RootOptions
 from syncer.local.volume.mount import find_mount
 from syncer.local.volume.root import BlockfsRoot
 from syncer.ports.localvalues import Hints
+from syncer.ports.orders import Reader, Store, Stored
 from syncer.ports.remote import Remote
 from syncer.remote.repository import opening
 from syncer.remote.repository.client import RepositoryClient, Writer
@@ -145,17 +148,48 @@ def cycle(root: Path, home: Path, url: str, key: Path) -> dict[str, float]:
         return trio.run(_cycle, root, home, linked, url, key, Books(database))
 
 
-def generations(root: Path, home: Path, url: str, key: Path, count: int) -> None:
-    """As many cycles, before each of which all files but one are replaced: 250 of 1 KiB."""
-    linked, rng = _linked(root, home), random.Random(1)
+class Written:
+    """A `Reader` of small contents in memory."""
+
+    def __init__(self) -> None:
+        self.data: dict[RelPath, bytes] = {}
+
+    async def contents(self, stores: Sequence[Store]) -> list[bytes | Exception]:
+        """See Reader."""
+        return [self.data[store.path] for store in stores]
+
+
+def generations(folder: Path, url: str, key: Path, count: int) -> None:
+    """As many commits, each of which replaces all files but one, 250 of 1 KiB; the last ones also into a folder."""
     look_rarely()
-    with StateDB.open(str(home / "state")) as database:
-        books = Books(database)
+    rng, reader = random.Random(1), Written()
+    tags: dict[RelPath, RemoteTag | None] = {}
+    names = [RelPath(b"f%d" % number) for number in range(SMALL_FILES)]
+
+    async def run() -> None:
+        client, _, _ = await _opened(url, key, rng.randbytes(16))
+        await client.list_objects()
         for generation in range(count):
-            for number in range(SMALL_FILES):
-                if not generation or number != generation % SMALL_FILES:
-                    (root / f"f{number}").write_bytes(rng.randbytes(SMALL_BYTES))
-            trio.run(_cycle, root, home, linked, url, key, books)
+            changed = [name for at, name in enumerate(names) if not generation or at != generation % SMALL_FILES]
+            reader.data.update((name, rng.randbytes(SMALL_BYTES)) for name in changed)
+            orders = [_store(name, reader.data[name], tags.get(name)) for name in changed]
+
+            async def done(at: int, outcome: Stored | Exception, changed: list[RelPath] = changed) -> None:
+                assert isinstance(outcome, Stored), outcome
+                tags[changed[at]] = outcome.tag
+
+            await client.write(orders, cast("Reader", reader), done)
+            await client.commit()
+        await client.close()
+
+    trio.run(run)
+    for name, data in reader.data.items():
+        (folder / name.decode()).write_bytes(data)
+
+
+def _store(name: RelPath, data: bytes, replaces: RemoteTag | None) -> Store:
+    content = FileContent(size_bytes=len(data), object_hash=ObjectHash(block_id(data)))
+    return Store(path=name, kind=Kind.FILE, meta=meta_of(0o644), replaces=replaces, content=content)
 
 
 async def _cycle(root: Path, home: Path, linked: Linked, url: str, key: Path, books: Books) -> dict[str, float]:
@@ -238,6 +272,6 @@ if __name__ == "__main__":
     if what == "chunks":
         print(json.dumps(chunks(url, Path(key))))
     elif what == "generations":
-        generations(Path(rest[0]), Path(rest[1]), url, Path(key), int(rest[2]))
+        generations(Path(rest[0]), url, Path(key), int(rest[1]))
     else:
         print(json.dumps(cycle(Path(rest[0]), Path(rest[1]), url, Path(key))))

@@ -97,9 +97,9 @@ class Share:
         out = self._child("cycle", root, self.home / device)
         return Done(seconds=time.perf_counter() - began, figures=json.loads(out))
 
-    def generations(self, root: Path, device: str, count: int) -> None:
-        """As many cycles in one process; see `child.generations`."""
-        self._child("generations", root, self.home / device, str(count))
+    def generations(self, folder: Path, count: int) -> None:
+        """As many commits by one process; see `child.generations`."""
+        self._child("generations", folder, str(count))
 
     def chunks(self) -> dict[str, int]:
         """Chunks that the newest commit needs, and how long each is in its pack."""

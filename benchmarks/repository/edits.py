@@ -68,7 +68,7 @@ def generations(home: Path, repetitions: int) -> list[Row]:
         share, folder, other = Share(place), place / "folder", place / "other"
         folder.mkdir()
         other.mkdir()
-        share.generations(folder, "writer", GENERATIONS)
+        share.generations(folder, GENERATIONS)
         done = share.pull(other, "reader")
         for path in folder.glob("f*"):
             assert path.read_bytes() == (other / path.name).read_bytes()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -42,6 +42,7 @@ from syncer.remote.repository.format.sealed import Kind, digest_of, object_name
 from syncer.remote.stores.port import Blob, BlobStore
 
 _AT_ONCE: Final = 8  # requests
+_INDEXES: Final = 4  # at once: each may tell of the next ones that they need not be read
 _TICK_S: Final = 2.5  # of clocks that tell seconds, rounded up or down
 _HEAD_BYTES: Final = 4 << 10
 _COMMIT_BYTES: Final = 512 << 10  # with as many devices as there may be
@@ -194,9 +195,10 @@ class Objects:
 
         Args:
             to_write: Read what is condemned, too, with another listing: nothing new may build on that.
-            whole: Also where chunks of files are; False: who does not write mostly needs nodes of trees only.
+            whole: All of all indexes, also of those that others replace. Who writes gets no such ones; who does not,
+                only where nodes of trees are.
         """
-        whole = whole or to_write
+        every, whole = whole, whole or to_write
         async with self._looking:
             if to_write:
                 self._condemned = await self._read_condemned()
@@ -225,9 +227,27 @@ class Objects:
                 self._indexes[digest] = decoded
 
             self._partly &= self._indexes.keys()
-            asks = there.keys() - self._indexes.keys() | (self._partly if whole else set())
-            await for_each(iter(asks), ask, _AT_ONCE)
+            tried: set[bytes] = set()
+            while asks := self._unread(there, tried, whole=whole, every=every):
+                tried.update(asks)
+                await for_each(iter(asks), ask, _AT_ONCE)
             self._refresh()
+
+    def _unread(
+        self, there: Mapping[bytes, Blob], tried: Collection[bytes], *, whole: bool, every: bool
+    ) -> list[bytes]:
+        """Some indexes to read next: the longest ones. What replaces others is twice as long as each of them."""
+        replaced = {digest for index in self._indexes.values() for digest in index.trees.replaces}
+        wanted = {
+            digest: blob.size_bytes
+            for digest, blob in there.items()
+            if digest not in tried
+            and (every or digest not in replaced)
+            and (digest not in self._indexes or (whole and digest in self._partly))
+        }
+        longest = max(wanted.values(), default=0)
+        likely = [digest for digest, size in wanted.items() if 2 * size > longest]
+        return sorted(likely, key=lambda digest: (-wanted[digest], -there[digest].modified_ns, digest))[:_INDEXES]
 
     async def _trees_of(self, digest: bytes, name: str) -> Index:
         """What an index says of nodes of trees: its beginning."""
@@ -278,7 +298,7 @@ class Objects:
                 )
                 await self._replace(
                     Index(
-                        indexes.merged([index.trees], without=trees, replaces=[digest]),
+                        indexes.merged([index.trees], without=trees, replaces=self._replaced_by([digest])),
                         indexes.merged([index.files], without=files),
                     )
                 )
@@ -310,8 +330,13 @@ class Objects:
             }
             rows = sum(len(pack.entries) for pack in (*trees, *files))
             merged = indexes.to_merge(48 * rows, there)
-            parts = [self._indexes[digest] for digest in merged]
-            await self._replace(await trio.to_thread.run_sync(_merged, trees, files, parts, merged))
+            parts, replaced = [self._indexes[digest] for digest in merged], self._replaced_by(merged)
+            await self._replace(await trio.to_thread.run_sync(_merged, trees, files, parts, replaced))
+
+    def _replaced_by(self, merged: Sequence[bytes]) -> list[bytes]:
+        """What an index replaces that has what these have: also what they replace, as long as it is there."""
+        older = {each for digest in merged for each in self._indexes[digest].trees.replaces if each in self._sizes}
+        return [*merged, *sorted(older.difference(merged))][: indexes.MAX_REPLACED]
 
     def _names_condemned(self, index: Index) -> bool:
         packs = (pack.digest for part in (index.trees, index.files) for pack in part.packs)

@@ -56,7 +56,7 @@ from syncer.remote.repository.format.sealed import (
 MERGED_BYTES: Final = 8 << 20  # nothing longer is merged: 170,000 chunks, 2 GB or more of files
 SMALL_BYTES: Final = 16 << 10  # as cheap to write again as not: shorter ones are always merged
 MAX_BYTES: Final = 64 << 20
-FIRST_BYTES: Final = 64 << 10  # what to ask for of one that is unknown: mostly the section TREES is in it
+FIRST_BYTES: Final = 32 << 10  # what to ask for of one that is unknown: mostly the section TREES is in it
 MAX_REPLACED: Final = 4096
 _COUNT: Final = struct.Struct(">I")
 _COUNTS: Final = struct.Struct(">III")

@@ -42,10 +42,11 @@ from syncer.remote.repository.format.sealed import (
     object_name,
 )
 
-TARGET_BYTES: Final = 16 << 20  # a pack is closed when it has as many
+TARGET_BYTES: Final = 16 << 20  # no pack of chunks of files has more
 MAX_CHUNK_BYTES: Final = 16 << 20  # of a file 256 KiB, see `config`; nodes of trees may be longer
 MAX_BYTES: Final = 40 << 20  # almost a full one, the longest chunk, padding
 FOOT_BYTES: Final = 4 + TAG_BYTES
+_CHUNKS: Final = 240  # of the longest ones, 64 KiB as they are, are in a pack at least
 _COUNT: Final = struct.Struct(">I")
 _ROW: Final = struct.Struct(">32sII")
 _MIN_ENTRY: Final = 1 + TAG_BYTES  # a chunk of no bytes, as it is
@@ -126,8 +127,13 @@ class PackBuilder:
 
     @property
     def is_full(self) -> bool:
-        """Whether it is time to finish it. Rows of the trailer count, too: of tiny chunks they are most of it."""
-        return self.size_bytes + _ROW.size * len(self.entries) >= TARGET_BYTES
+        """Whether it is time to finish it: another chunk of a file may not fit into `TARGET_BYTES` any more.
+
+        That is a length that padding leaves as it is; a little more would be padded by half a MiB.
+        """
+        rest = _COUNT.size + TAG_BYTES + FOOT_BYTES
+        least = self.size_bytes + _ROW.size * (len(self.entries) + 1) + rest
+        return bool(self.entries) and least + TARGET_BYTES // _CHUNKS > TARGET_BYTES
 
     def add(self, chunk: ChunkId, data: bytes | memoryview) -> Entry:
         """Put a chunk into it. Its place counts when the pack is finished. Not for a pack that is full."""
