@@ -70,7 +70,7 @@ async def look(objects: Objects, *, keep_ns: int, grace_ns: int) -> Sight:
     lists = await _lists(objects)
     packs = await _there(objects, Kind.PACK)
     index_blobs, commit_blobs = await _there(objects, Kind.INDEX), await _there(objects, Kind.COMMIT)
-    await objects.look(to_write=True)
+    await objects.look(to_write=True, whole=True)
     heads = {head.commit for head in (await objects.heads()).values()}
     # Within the grace no commit is condemned, so what it names isn't either: a commit that is there is whole.
     since_ns = now_ns - max(keep_ns, grace_ns)
