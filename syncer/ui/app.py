@@ -15,6 +15,7 @@ from syncer.ui.asked import NotFromPageError, form
 from syncer.ui.context import Context, see_other
 from syncer.ui.pages.ignored import Ignored
 from syncer.ui.pages.lists import Lists
+from syncer.ui.pages.peers import Peers
 from syncer.ui.pages.roots import Roots
 from syncer.ui.ports import PagePorts
 from syncer.ui.render import ASSETS, asset, render
@@ -58,6 +59,7 @@ def make_app(
             *Roots(context).routes(),
             *Lists(context).routes(),
             *Ignored(context).routes(),
+            *Peers(context).routes(),
             Route("/sign-out", sign_out, methods=["POST"]),
             *_assets(),
         ],

@@ -24,7 +24,7 @@ _BUSY: Final = Ran(
 )
 
 
-_CHANGES: Final = frozenset({"reconcile", "resolve", "restore", "ignore"})  # all other verbs only look
+_CHANGES: Final = frozenset({"reconcile", "resolve", "restore", "ignore", "unban"})  # all other verbs only look
 
 
 class Job:

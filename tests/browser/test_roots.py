@@ -192,6 +192,16 @@ def a_pattern_is_added_checked_and_removed(sync: Sync, browser: Browser) -> None
             assert sync("ignore", root, "ls", "--json") == []
 
 
+def peers_are_told_also_that_there_are_none(sync: Sync, browser: Browser) -> None:
+    root = sync.folder("one")
+    with watching(sync.home / "watch.log", "--no-peers") as daemon:
+        daemon.until_root(root, "idle")
+        with visit(browser, link_of(sync), size=NARROW) as seen:
+            seen.page.get_by_role("link", name="Peers").click()
+            expect(seen.page.get_by_text("the daemon was started without them")).to_be_visible()
+            assert not seen.flaws()
+
+
 FLOWS: tuple[Flow, ...] = (
     a_safety_stop_is_seen_agreed_to_and_carried_out,
     the_page_changes_as_things_happen_and_keeps_the_focus,
@@ -200,6 +210,7 @@ FLOWS: tuple[Flow, ...] = (
     without_scripts_the_page_is_as_good,
     a_link_opens_one_browser_and_no_second,
     a_pattern_is_added_checked_and_removed,
+    peers_are_told_also_that_there_are_none,
 )
 
 
