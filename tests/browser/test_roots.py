@@ -144,7 +144,7 @@ def a_conflict_is_compared_settled_and_taken_back(sync: Sync, browser: Browser) 
         daemon.until_root(two, "idle")
         with visit(browser, link_of(sync)) as seen:
             page, main = seen.page, seen.page.locator("main")
-            page.get_by_role("link", name="Conflicts").click()
+            page.get_by_role("link", name="Conflicts", exact=True).first.click()
             assert not seen.flaws()
             main.get_by_role("link", name="two").click()
             expect(page.get_by_text("they differ")).to_be_visible()
@@ -159,7 +159,7 @@ def a_conflict_is_compared_settled_and_taken_back(sync: Sync, browser: Browser) 
             assert (two / "report.txt").read_bytes() == mine
             daemon.until_there(one / "report.txt", mine)
             (two / "report.txt").rename(two / "mine.txt")
-            page.get_by_role("link", name="Trash").click()
+            page.get_by_role("link", name="Trash", exact=True).first.click()
             main.get_by_role("link", name="two").click()
             page.get_by_role("button", name="Restore report.txt").first.click()
             expect(page.get_by_text("Restored report.txt")).to_be_visible()
@@ -197,7 +197,7 @@ def peers_are_told_also_that_there_are_none(sync: Sync, browser: Browser) -> Non
     with watching(sync.home / "watch.log", "--no-peers") as daemon:
         daemon.until_root(root, "idle")
         with visit(browser, link_of(sync), size=NARROW) as seen:
-            seen.page.get_by_role("link", name="Peers").click()
+            seen.page.get_by_role("link", name="Peers", exact=True).click()
             expect(seen.page.get_by_text("the daemon was started without them")).to_be_visible()
             assert not seen.flaws()
 
