@@ -43,11 +43,10 @@ from syncer.state.statedb import StateDB
 @click.argument("root", type=PATH, required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per check.")
 def command(root: bytes | None, as_json: bool) -> int:
-    """Check this host, and ROOT (default: every linked root), its state and its server or store. Changes nothing; to ask
-    a store for the time it makes a small file there, and removes it.
+    """Check this host, and ROOT (default: every linked root), its state and its server or store. Changes nothing.
 
     Each line is ok, warn or fail, with what to do about it. Exit code 15 if stored data is damaged, 3 if another one
-    fails.
+    fails. To ask a repository's store for the time, it makes a small file there, and removes it.
     """
     checks: list[Check] = []
     for place, check in _all(root):
