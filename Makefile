@@ -22,7 +22,8 @@ bootstrap:
 # Both front-ends, and what the tests boot a guest with, look at man pages, units and the page with, and lose frames
 # with; the demo needs none of it, not even a compiler.
 test-bootstrap:
-	@scripts/bootstrap --test qemu-system-x86 qemu-utils busybox-static dosfstools git groff-base systemd nftables chromium fonts-noto-core
+	@scripts/bootstrap --test qemu-system-x86 qemu-utils busybox-static dosfstools git groff-base systemd nftables chromium \
+		fonts-noto-core debootstrap
 	@scripts/guest-kernel
 	@scripts/sshd
 	@scripts/swift install

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from typing import Final
 import click
 from manexamples import EXAMPLES
 
+from blockfs.build import release
 from blockfs.cli import mounthelper, mountoptions
 from blockfs.exitcodes import ExitCode
 from syncer.cli import commands as verbs
@@ -37,7 +37,7 @@ def paragraphs(text: str) -> Iterator[str]:
 
 def header(name: str, section: int, summary: str) -> Iterator[str]:
     """Title and name, from which apropos(1) makes its index."""
-    version = importlib.metadata.version("blocksync")
+    version = release()
     yield f'.TH "{escaped(name)}" "{section}" "" "blocksync {version}" "blocksync"'
     yield ".SH NAME"
     yield f"{escaped(name)} \\- {escaped(summary)}"

@@ -95,8 +95,23 @@ class LazyVerbs(Verbs):
                 formatter.write_dl([(verb.ljust(width), summary) for verb, summary in verbs.items()])
 
 
+def _tell_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        from blockfs.build import build_text  # noqa: PLC0415 - for who asks
+
+        click.echo(f"blocksync {build_text()}")
+        context.exit()
+
+
 @click.group(cls=LazyVerbs, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="blocksync", message="blocksync %(version)s")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_version,
+    help="Show the version and exit.",
+)
 @click.option("--debug", is_flag=True, help="Show a traceback on failure.")
 @click.pass_context
 def blocksync(context: click.Context, debug: bool) -> None:

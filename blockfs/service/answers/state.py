@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import importlib.metadata
 import os
 from typing import Final
 
+from blockfs.build import release
 from blockfs.control.protocol import CursorMsg, Reply, Stats, StatsReply, Status, StatusReply
 from blockfs.control.waiting import Wait, WaitReply
 from blockfs.service.conversation import Conversation
@@ -25,7 +25,7 @@ def status(session: Conversation, _request: Status) -> Reply:
         cursor = view.cursor
     return StatusReply(
         pid=os.getpid(),
-        program_version=importlib.metadata.version("blocksync"),
+        program_version=release(),
         volume=filesystem.volume.path,
         uuid=filesystem.volume.uuid,
         mountpoint=mount.mountpoint,
@@ -50,7 +50,7 @@ def stats(session: Conversation, _request: Stats) -> Reply:
         blocks=figures.blocks,
         staged_bytes=filesystem.files.unsealed_bytes(),
         dedup_ratio=figures.dedup_ratio,
-        program_version=importlib.metadata.version("blocksync"),
+        program_version=release(),
         read_only=filesystem.read_only,
         uptime_seconds=counters.uptime_s,
         open_files=counters.open_files,

@@ -9,7 +9,6 @@ environment: the variables that led to the store when the root was linked (`stor
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 import socket
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
+from blockfs.build import release
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError
 from syncer.remote.http.retry import RetryPolicy
 from syncer.remote.http.transport import HttpSettings
@@ -119,9 +119,7 @@ def open_repository(
         UsageError: No credentials, or a library is missing.
     """
     store = store_of(url, access.environment, settings=settings, policy=policy)
-    writer = Writer(
-        device=DeviceId(access.kept.device), name=socket.gethostname(), tool=importlib.metadata.version("blocksync")
-    )
+    writer = Writer(device=DeviceId(access.kept.device), name=socket.gethostname(), tool=release())
     return RepositoryClient(
         Objects(store, access.keys),
         access.kept.config,
