@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import code_of, said
 from syncer.errors import EXPECTED
 from syncer.ui.ports import PagePorts, Ran
@@ -20,7 +21,7 @@ KEEP_S: Final = 600.0  # long enough to read a plan, and to agree to it
 MAX_KEPT: Final = 32
 MAX_RUNNING: Final = 4
 _BUSY: Final = Ran(
-    exit_code=11, lines=(), message="other commands of this page are at work; try again when they are done"
+    exit_code=ExitCode.LOCKED, lines=(), message="other commands of this page are at work; try again when they are done"
 )
 
 
@@ -147,11 +148,11 @@ class Jobs:
             return job
 
         async def run() -> None:
-            ran = Ran(exit_code=1, lines=(), message="it was not run")
+            ran = Ran(exit_code=ExitCode.UNEXPECTED, lines=(), message="it was not run")
             try:
                 if callable(work):
                     job.found = await asyncio.to_thread(work)
-                    ran = Ran(exit_code=0, lines=(), message="")
+                    ran = Ran(exit_code=ExitCode.DONE, lines=(), message="")
                 else:
                     ran = await self._ports.run(work, job.hear if is_heard else None, given=given)
             except EXPECTED as error:

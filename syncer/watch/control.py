@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
 
+from blockfs.exitcodes import ExitCode
 from syncer.errors import NotFoundError, SyncerError
 from syncer.watch.live import DaemonLive
 
@@ -65,7 +66,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     link: str = ""
     refused: str = ""
-    exit_code: int = 0
+    exit_code: int = ExitCode.DONE
 
 
 class Ready(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,7 +82,7 @@ class Ready(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     listen: str = ""
     refused: str = ""
-    exit_code: int = 0
+    exit_code: int = ExitCode.DONE
 
 
 class OlderDaemonError(SyncerError):

@@ -92,7 +92,9 @@ class PageProcess:
         try:
             self._ready = msgspec.json.decode(line, type=Ready)
         except MALFORMED:
-            self._ready = Ready(refused="the page's process ended; the daemon's log says why", exit_code=1)
+            self._ready = Ready(
+                refused="the page's process ended; the daemon's log says why", exit_code=ExitCode.UNEXPECTED
+            )
         link = None if self._ready.refused else await self._ask()
         if link is None:
             refused = self._ready
