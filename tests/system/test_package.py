@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.effort import count
+from tests import effort
 from tests.system.namespaces import PROJECT
 
 COMMIT = ("git", "-c", f"safe.directory={PROJECT}", "describe", "--always", "--dirty", "--abbrev=12")
@@ -120,6 +120,6 @@ echo all of it
 KINDS: tuple[Callable[[Path], None], ...] = (by_pip, debian_package)
 
 
-@pytest.mark.parametrize("kind", KINDS[: count("packages")], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", KINDS[: effort.count("packages")], ids=lambda kind: kind.__name__)
 def test_a_package_installs_and_works(kind: Callable[[Path], None], tmp_path: Path) -> None:
     kind(tmp_path)
