@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Scope
 
 from syncer.ui.asked import NotFromPageError, form
 from syncer.ui.context import Context, see_other
+from syncer.ui.pages.doctor import Doctor
 from syncer.ui.pages.ignored import Ignored
 from syncer.ui.pages.lists import Lists
 from syncer.ui.pages.peers import Peers
@@ -60,6 +61,7 @@ def make_app(
             *Lists(context).routes(),
             *Ignored(context).routes(),
             *Peers(context).routes(),
+            *Doctor(context).routes(),
             Route("/sign-out", sign_out, methods=["POST"]),
             *_assets(),
         ],

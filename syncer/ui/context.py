@@ -89,7 +89,9 @@ def command_line(arguments: list[bytes]) -> str:
 
 def _section(path: str) -> str:
     """Which entry of the navigation a page belongs to."""
-    return next((section for section in ("conflicts", "trash", "peers") if section in path.split("/")), "roots")
+    return next(
+        (section for section in ("conflicts", "trash", "peers", "doctor") if section in path.split("/")), "roots"
+    )
 
 
 def _again(request: Request) -> str:

@@ -200,6 +200,9 @@ def peers_are_told_also_that_there_are_none(sync: Sync, browser: Browser) -> Non
             seen.page.get_by_role("link", name="Peers", exact=True).click()
             expect(seen.page.get_by_text("the daemon was started without them")).to_be_visible()
             assert not seen.flaws()
+            seen.page.get_by_role("link", name="Doctor", exact=True).click()
+            expect(seen.page.get_by_role("heading", name="This computer")).to_be_visible()
+            assert not seen.flaws()
 
 
 FLOWS: tuple[Flow, ...] = (
