@@ -58,7 +58,7 @@ from syncer.remote.repository.format.prolly import Root, Shape, reachable
 from syncer.remote.repository.memory import Memory
 from syncer.remote.repository.merge import View, view_of
 from syncer.remote.repository.moments import Moment, Views
-from syncer.remote.repository.objects import Objects, ThreadNodes
+from syncer.remote.repository.objects import Objects, ThreadNodes, awake_or_asleep_s
 from syncer.remote.repository.orders import Work, apply, called
 from syncer.remote.repository.ownhead import OwnHead
 from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Found, Tree
@@ -70,11 +70,6 @@ _REPLACED: Final = 100_000  # versions whose predecessors are remembered; some 0
 
 DRAFT_S: Final = 12 * 3600.0
 """What is not committed so long after the look that it builds on is given up: `collecting` may have deleted of it."""
-
-
-def awake_or_asleep_s() -> float:
-    """Seconds that go on while the machine sleeps, and that nobody sets."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Writer(msgspec.Struct, frozen=True, kw_only=True):
@@ -292,6 +287,7 @@ class RepositoryClient:
                 await self._objects.put_pack(pack, raw)
                 trees.append(pack)
             if trees or work.packer.packs:
+                self._check_age(work)  # of packs that nobody named for so long no index may tell: they may be gone
                 await self._objects.put_index(trees, work.packer.packs)
             commit = Commit(
                 parents=work.view.heads,
@@ -303,6 +299,7 @@ class RepositoryClient:
                 tool=self._writer.tool,
                 name=self._writer.name,
             )
+            self._check_age(work)  # what a commit names must be there, also if no head will name the commit
             name = await self._objects.put_commit(commit)
             await self._put_head(work, name)
             self._spare = None

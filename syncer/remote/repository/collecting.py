@@ -33,6 +33,8 @@ from syncer.remote.stores.port import Blob
 
 _OF_A_LIST: Final = condemned.MAX_DIGESTS // 4  # of each kind
 
+_TOO_LONG: Final = "collecting took too long to be sure of what it saw; run it again"
+
 
 class Collected(msgspec.Struct, kw_only=True):
     """What a run did, or would do.
@@ -66,12 +68,14 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
         rows: Packs that no index may name any more, those that are gone already included.
         packs: Of them those that are there.
         indexes: Digests.
+        is_last: None of its packs is there any more, or they go now: the list goes, too.
     """
 
     name: str
     rows: tuple[bytes, ...]
     packs: tuple[bytes, ...]
     indexes: tuple[bytes, ...]
+    is_last: bool
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +134,8 @@ def decide(
             rows=rows,
             packs=tuple(digest for digest in rows if digest in sight.packs),
             indexes=tuple(digest for digest in each.indexes if digest not in live and digest in sight.indexes),
+            # Another run that keeps less may be about to delete what this one needs: nobody may build on it anew.
+            is_last=all(digest not in needed or digest not in sight.packs for digest in each.packs),
         )
 
     lists = (of(name, sight.lists[name][1]) for name in _old_lists(sight, grace_ns))
@@ -173,6 +179,7 @@ class Collector:
         self._keep_ns = keep_ns
         self._grace_ns = grace_ns
         self._told = told
+        self._began_s = 0.0
 
     async def run(self, *, dry: bool = False) -> Collected:
         """Delete what was condemned long enough ago, and condemn what nobody needs.
@@ -185,6 +192,7 @@ class Collector:
             SyncerError: The store can't be asked.
         """
         self._told("looking at what is there")
+        self._began_s = self._objects.clock_s()
         sight = await look(self._objects, keep_ns=self._keep_ns, grace_ns=self._grace_ns)
         marker = Marker(self._objects, sight)
         needed = await trio.to_thread.run_sync(self._needed, marker, sight)
@@ -228,7 +236,7 @@ class Collector:
     async def _still_sure(self, sight: Sight) -> None:
         """See that what was seen still holds: nobody else can have condemned, waited and deleted meanwhile."""
         if await self._store.now_ns() - sight.now_ns > self._grace_ns // 2:
-            raise RemoteUnavailableError("collecting took too long to be sure of what it saw; run it again")
+            raise RemoteUnavailableError(_TOO_LONG)
 
     async def _delete(self, due: Due, now_ns: int) -> None:
         """Do what a list says."""
@@ -241,10 +249,13 @@ class Collector:
         if named or due.packs:  # who lists may be told of some time ago: nobody builds on these for a grace more
             rows = tuple(sorted(named.union(due.packs)))
             await self._put(Condemned(device=self._device, time_ns=now_ns, packs=rows))
-        await self._store.delete(due.name)
+        if due.is_last:
+            await self._store.delete(due.name)
 
     async def _delete_all(self, kind: Kind, digests: Collection[bytes]) -> None:
         for digest in digests:
+            if self._objects.clock_s() - self._began_s > self._grace_ns / 2e9:
+                raise RemoteUnavailableError(_TOO_LONG)  # it fell asleep
             await self._store.delete(object_name(kind, digest))
 
     async def _condemn(self, decision: Decision, now_ns: int) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -43,10 +44,16 @@ from syncer.remote.stores.port import Blob, BlobStore
 
 _AT_ONCE: Final = 8  # requests
 _INDEXES: Final = 4  # at once: each may tell of the next ones that they need not be read
+_REWRITE_S: Final = 6 * 3600.0  # indexes are written again while what was read of them is younger
 _TICK_S: Final = 2.5  # of clocks that tell seconds, rounded up or down
 _HEAD_BYTES: Final = 4 << 10
 _COMMIT_BYTES: Final = 512 << 10  # with as many devices as there may be
 _NODE_BYTES: Final = 64 << 20  # of nodes that stay in memory
+
+
+def awake_or_asleep_s() -> float:
+    """Seconds that go on while the machine sleeps, and that nobody sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def fresh_salt() -> bytes:
@@ -80,8 +87,10 @@ class _Known(msgspec.Struct, frozen=True):
 class Objects:
     """One repository. Safe for many tasks."""
 
-    def __init__(self, store: BlobStore, keys: Keys) -> None:
-        """Objects on a store, with the repository's keys."""
+    def __init__(self, store: BlobStore, keys: Keys, clock_s: Callable[[], float] = awake_or_asleep_s) -> None:
+        """Objects on a store, with the repository's keys; `clock_s` goes on while the machine sleeps."""
+        self.clock_s = clock_s
+        self._looked_s = clock_s()
         self.store = store
         self.keys = keys
         self._codecs = Codecs()
@@ -200,6 +209,7 @@ class Objects:
         """
         every, whole = whole, whole or to_write
         async with self._looking:
+            began_s = self.clock_s()
             if to_write:
                 self._condemned = await self._read_condemned()
             there = {
@@ -232,6 +242,12 @@ class Objects:
                 tried.update(asks)
                 await for_each(iter(asks), ask, _AT_ONCE)
             self._refresh()
+            self._looked_s = began_s
+
+    @property
+    def _is_behind(self) -> bool:
+        """What was read of indexes is not to be written again: packs of theirs may have been deleted since."""
+        return self.clock_s() - self._looked_s > _REWRITE_S
 
     def _unread(
         self, there: Mapping[bytes, Blob], tried: Collection[bytes], *, whole: bool, every: bool
@@ -284,7 +300,11 @@ class Objects:
         return indexes.live({digest: index.trees.replaces for digest, index in self._indexes.items()})
 
     async def put_index_without(self, gone: Collection[bytes]) -> None:
-        """Write indexes anew that name packs which are about to be deleted."""
+        """Write indexes anew that name packs which are about to be deleted, or are gone."""
+        self._fresh.clear()  # what another run has replaced since, and deleted, must not come back
+        await self.look(whole=True)
+        while self._is_behind:
+            await self.look(whole=True)
         async with self._looking:
             parts = {
                 digest: index
@@ -329,7 +349,7 @@ class Objects:
                 if digest in live - self._partly and not self._names_condemned(self._indexes[digest])
             }
             rows = sum(len(pack.entries) for pack in (*trees, *files))
-            merged = indexes.to_merge(48 * rows, there)
+            merged = [] if self._is_behind else indexes.to_merge(48 * rows, there)
             parts, replaced = [self._indexes[digest] for digest in merged], self._replaced_by(merged)
             await self._replace(await trio.to_thread.run_sync(_merged, trees, files, parts, replaced))
 
@@ -509,8 +529,8 @@ class Objects:
                     break
                 except CorruptionError as error:
                     wrong = wrong or error
-            if node not in read and wrong is not None:
-                raise wrong
+            if node not in read:
+                raise wrong or DamagedObjectError(f"tree node {node.hex()[:16]}", "is missing: no index names it")
         return read
 
     def keep_node(self, node: ChunkId, data: bytes) -> None:
