@@ -147,6 +147,7 @@ KNOB: Final = {
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
     "repository collections": Counts("seeds", 5, 60, 5000, f"{_R}/test_collecting.py"),
     "repository repackings": Counts("seeds", 4, 60, 5000, f"{_R}/test_repacking.py"),
+    "pauses beside collections": Counts("seeds", 10, 80, 20_000, f"{_R}/test_pauses.py"),
     "malicious stores": Counts("seeds", 40, 400, 100_000, f"{_R}/test_malice.py"),
     "repository calls that fail": Counts("percent of them", 20, 100, 100, f"{_R}/test_failures.py"),
     "repository on a faulty store": Counts("seeds", 30, 300, 30_000, f"{_R}/test_failures.py"),

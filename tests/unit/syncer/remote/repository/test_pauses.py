@@ -1,0 +1,200 @@
+"""Machines that sleep in the middle of anything, for up to half a day, while others write and collect.
+
+At any call of a device, or of a collector, to the store, time passes and others act, before it or behind it. Excluded
+is what docs/design/repository.md excludes: to fall asleep between a look at the clock and the head, the commit or the
+index that is put then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import TypeVar
+
+import pytest
+import trio
+
+from syncer.errors import SyncerError
+from syncer.ports.orders import Delete, Stored, write_one
+from syncer.remote.repository.checking import Checker
+from syncer.remote.repository.client import RepositoryClient, Writer
+from syncer.remote.repository.collecting import GRACE_NS, KEEP_NS, Collector
+from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.objects import Objects
+from syncer.remote.stores.memory import MemoryStore
+from syncer.remote.stores.port import MAX_BLOB_BYTES, Blob
+from tests import effort
+from tests.contract.writing import Shelf, store_order, write_list
+from tests.unit.syncer.remote.repository.nodes import KEYS
+from tests.unit.syncer.remote.repository.share import (
+    CONFIG,
+    GRID,
+    META,
+    Kind,
+    fetched,
+    listed,
+    path,
+    random_bytes,
+)
+
+T = TypeVar("T")
+MINUTE_NS = 60 * 10**9
+HOUR_NS = 60 * MINUTE_NS
+PAUSES = (MINUTE_NS, HOUR_NS, 11 * HOUR_NS, GRACE_NS // 2, GRACE_NS + HOUR_NS, 35 * 24 * HOUR_NS)
+NAPS = PAUSES[:3]  # in the middle of something; between two things also a month
+DEEP = 1
+LAST = ("heads/", "indexes/", "commits/")  # right before these a device looks at the clock
+
+
+def expect(is_excused: object, error: SyncerError) -> None:
+    """An error of whom nobody disturbed."""
+    assert is_excused, error
+
+
+class World:
+    """Devices and collectors of one repository, and what they were told."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.objects: dict[str, tuple[bytes, int]] = {}
+        self.now_ns = 1_700_000_000 * 10**9
+        self.clients = {number: self.client(number) for number in (1, 2, 3)}
+        self.busy: set[int] = set()
+        self.depth = self.pauses = 0
+        self.allowed: dict[str, set[bytes | None]] = {}
+        self.quiet = False
+
+    def client(self, number: int) -> RepositoryClient:
+        writer = Writer(device=DeviceId(bytes([number]) * 16), name=f"host{number}", tool="test")
+        wrong_ns = self.random.choice([0, 400, -4000]) * 24 * HOUR_NS
+        return RepositoryClient(
+            Objects(Paused(self), KEYS, self.clock_s),
+            CONFIG,
+            writer,
+            clock_ns=lambda: self.now_ns + wrong_ns,
+            clock_s=self.clock_s,
+        )
+
+    def clock_s(self) -> float:
+        return self.now_ns / 10**9
+
+    async def pause(self) -> None:
+        """Now and then something else happens here."""
+        if self.quiet or self.depth > DEEP or self.random.random() > 0.02:
+            return
+        self.depth += 1
+        self.pauses += 1
+        try:
+            self.now_ns += self.random.choice(NAPS)
+            for _ in range(self.random.randrange(3)):
+                await self.something()
+                self.now_ns += self.random.choice(NAPS)
+        finally:
+            self.depth -= 1
+
+    async def something(self) -> None:
+        free = sorted(self.clients.keys() - self.busy)
+        if self.random.random() < 0.35 or not free:
+            store, pauses = Paused(self), self.pauses
+            keep_ns = self.random.choice([0, KEEP_NS])
+            try:
+                await Collector(Objects(store, KEYS, self.clock_s), DeviceId(b"g" * 16), keep_ns=keep_ns).run()
+            except SyncerError as error:
+                # It slept, and what it had read of is gone: it does nothing then.
+                expect(self.depth or self.pauses > pauses, error)
+            return
+        number = self.random.choice(free)
+        self.busy.add(number)
+        try:
+            await self.cycle(number)
+        finally:
+            self.busy.discard(number)
+
+    async def cycle(self, number: int) -> None:
+        """A look, a few changes of files of its own, a commit."""
+        random = self.random
+        if random.random() < 0.1:
+            self.clients[number] = self.client(number)
+        client = self.clients[number]
+        told: dict[str, bytes | None] = {}
+        pauses = self.pauses
+        try:
+            there = await listed(client)
+            for _ in range(random.randrange(1, 4)):
+                name = f"{number}-{random.randrange(3)}"
+                stat = there.pop(path(name), None)
+                if name in told:
+                    continue
+                if stat is not None and random.random() < 0.4:
+                    self.allowed.setdefault(name, {None}).add(None)
+                    await write_one(client, Delete(path=stat.path, expect=stat.tag))
+                    told[name] = None
+                    continue
+                data = random_bytes(random.randrange(8), random.choice([300, 30_000]))
+                self.allowed.setdefault(name, {None}).add(data)
+                order = store_order(path(name), Kind.FILE, data, META, None if stat is None else stat.tag, GRID)
+                (outcome,) = await write_list(client, [order], Shelf([data], GRID))
+                assert isinstance(outcome, Stored), outcome
+                told[name] = data
+            await client.commit()
+        except SyncerError as error:
+            expect(self.depth or self.pauses > pauses or "too long" in str(error), error)
+            return
+        self.allowed.update({name: {data} for name, data in told.items()})
+
+    async def check(self) -> None:
+        """All that was committed is there."""
+        self.quiet = True
+        reader = self.client(9)
+        there = await listed(reader)
+        for name, allowed in self.allowed.items():
+            stat = there.get(path(name))
+            assert (None if stat is None else await fetched(reader, stat)) in allowed, name
+        assert (await Checker(Objects(MemoryStore(self.objects), KEYS), GRID, share=1.0).run()).problems == []
+        self.quiet = False
+
+
+class Paused(MemoryStore):
+    """A store, as a machine sees it that may sleep at any call."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.objects, clock=lambda: world.now_ns)
+        self._world = world
+
+    async def get(self, name: str, span: tuple[int, int] | None = None, *, most_bytes: int = MAX_BLOB_BYTES) -> bytes:
+        return await self._paused(lambda: super(Paused, self).get(name, span, most_bytes=most_bytes))
+
+    async def put(self, name: str, data: bytes | Sequence[bytes], *, absent: bool = False) -> bool:
+        return await self._paused(lambda: super(Paused, self).put(name, data, absent=absent), name.startswith(LAST))
+
+    async def head(self, name: str) -> Blob | None:
+        return await self._paused(lambda: super(Paused, self).head(name))
+
+    async def listing(self, prefix: str) -> list[Blob]:
+        return await self._paused(lambda: super(Paused, self).listing(prefix))
+
+    async def delete(self, name: str) -> None:
+        await self._paused(lambda: super(Paused, self).delete(name), is_last=True)
+
+    async def _paused(self, call: Callable[[], Awaitable[T]], is_last: bool = False) -> T:
+        if not is_last:
+            await self._world.pause()
+        found = await call()
+        await self._world.pause()
+        return found
+
+
+@pytest.mark.parametrize("seed", range(effort.count("pauses beside collections")))
+def test_nothing_that_was_committed_is_lost_whoever_sleeps_while_others_collect(seed: int) -> None:
+    """Breaks when what somebody builds on, or has just named, is deleted beside them."""
+
+    async def main() -> None:
+        world = World(seed)
+        for step in range(25):
+            world.now_ns += world.random.choice(PAUSES)
+            await world.something()
+            if step % 8 == 7:
+                await world.check()
+        await world.check()
+
+    trio.run(main)
