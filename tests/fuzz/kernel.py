@@ -155,6 +155,11 @@ class _Hot:
     def is_hot(self, ino: int) -> bool:
         return bool(ino % 3)
 
+    def is_durable(self, ino: int) -> bool:
+        return bool(ino % 5)
+
+    def make_durable(self, ino: int) -> None: ...
+
     def register(self, descriptor: int) -> int:
         return 1
 
