@@ -19,9 +19,9 @@ from tests.kit.program import Machine, Site, is_there
 from tests.kit.repositories import make_repository, password_file
 
 DATA_BYTES = 64 << 20
-SERVER_MBIT_S = 4.0
+SERVER_MBIT_S = 2.0
 ENOUGH_BYTES = 50_000_000
-"""Of 67 MB, of which the server's cable brings half a MB a second; its first window is 2 MiB, or a block."""
+"""Of 67 MB, of which the server's cable brings a quarter of a MB a second; its first window is 2 MiB, or a block."""
 
 WAYS = [
     ("64KiB", "reconcile", "before"),
