@@ -13,8 +13,9 @@ from tests.integration.syncing import Sync, server, set_home
 from tests.kit.chromium import chromium
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For a module: as long as there is one, its loop runs on this thread, and no other can be run there."""
     with chromium() as found:
         yield found
 

@@ -49,7 +49,6 @@ from syncer.errors import (
 from syncer.local.folder.identity import Folder
 from syncer.local.verbs.retention import KEEP_S
 from syncer.protocol.jsontext import MALFORMED
-from syncer.remote.stores.urls import is_store_url
 from syncer.state.statedb import exclusive
 
 if TYPE_CHECKING:  # imported where a server is concerned: a tenth of a second
@@ -201,6 +200,8 @@ class LinkedRoot(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def in_repository(self) -> bool:
         """Whether the share is a repository on an object store, and no container of a server."""
+        from syncer.remote.stores.urls import is_store_url  # noqa: PLC0415 - `status` starts without it
+
         return is_store_url(self.record.url)
 
     @property
