@@ -211,6 +211,9 @@ class _Handler(BaseHTTPRequestHandler):
         if early is not None:
             return self.reply(early)
         body = self.chunks() if "Transfer-Encoding" in self.headers else self.whole()
+        return self.drop() if body is None else self.respond(body)
+
+    def respond(self, body: bytes) -> None:
         headers = {name.lower(): value for name, value in self.headers.items()}
         fault, snapshot = self.fake.take_fault(self.command, self.path)
         kind = fault.kind if fault else None
@@ -240,8 +243,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         return as_json(refused.status, refused.body)
 
-    def whole(self) -> bytes:
-        return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+    def whole(self) -> bytes | None:
+        """The body; None if whoever sent it died before its end, and nothing is done: it is no shorter content."""
+        length = int(self.headers.get("Content-Length") or 0)
+        body = self.rfile.read(length)
+        return body if len(body) == length else None
 
     def chunks(self) -> bytes:
         body = b""

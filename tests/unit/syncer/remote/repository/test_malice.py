@@ -300,8 +300,8 @@ def test_what_a_malicious_store_shows_is_right_or_named_and_does_no_harm_for_goo
         # Who commits on a part of the heads may decide anew which of two versions keeps the name.
         assert set(found.values()) == {*past.truth.values(), *more.values()}
         assert more or found == past.truth
-        # The past that a collection was to delete may be shown again without the packs that it did delete: the next ones
-        # end that.
+        # The past that a collection was to delete may be shown again without the packs that it did delete; the next
+        # ones end that.
         for _ in range(2):
             await a_collection(objects, clock)
         assert await contents(client_on(objects, 9, clock)) == found
