@@ -21,7 +21,7 @@ def edits(home: Path, repetitions: int) -> list[Row]:
     sent: list[float] = []
     received: list[float] = []
     requests: list[float] = []
-    small: list[float] = []
+    writes: list[float] = []
     for repetition in range(repetitions):
         place = home / f"edits{repetition}"
         rng = random.Random(repetition)
@@ -40,20 +40,20 @@ def edits(home: Path, repetitions: int) -> list[Row]:
         for number in range(100):
             (folder / f"small{number}").write_bytes(rng.randbytes(10_000))
         done = share.reconcile(folder).figures
-        requests.append(done["mutating_requests"])
-        small.append(done["requests"])
+        requests.append(done["requests"])
+        writes.append(done["mutating_requests"])
         shutil.rmtree(place)
     return [
         Row(part="edits", work="a byte put before 10 MB: sent", unit="KiB", values=sent, limit=256),
         Row(part="edits", work="… received by a device that had the file", unit="KiB", values=received),
         Row(
             part="edits",
-            work="100 files of 10 KB: objects written",
+            work="100 files of 10 KB: requests",
             unit="requests",
             values=requests,
             limit=6,
-            beside="requests in all, looks included",
-            beside_values=small,
+            beside="of them writes",
+            beside_values=writes,
         ),
     ]
 
