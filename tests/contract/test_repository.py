@@ -15,9 +15,9 @@ from syncer.errors import OverQuotaError, SyncerError
 from syncer.ports.orders import Delete, Move, SetMeta, Stored, write_one
 from syncer.remote.http.retry import Retry
 from syncer.remote.http.transport import HttpSettings
-from syncer.remote.repository.checking import Checker
 from syncer.remote.repository.client import RepositoryClient, Writer
 from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.maintenance.checking import Checker
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
 from syncer.remote.stores.port import BlobStore

@@ -19,7 +19,6 @@ from blockfs.blocks.hashing import block_id
 from blockfs.errors import MissingBlockError
 from syncer.remote.repository import access, opening
 from syncer.remote.repository.access import Access
-from syncer.remote.repository.checking import Checker
 from syncer.remote.repository.client import RepositoryClient
 from syncer.remote.repository.format.entries import ID_BYTES, decode_entry
 from syncer.remote.repository.format.history import commit_of
@@ -28,6 +27,7 @@ from syncer.remote.repository.format.keys import Content
 from syncer.remote.repository.format.lists import chunks_of
 from syncer.remote.repository.format.prolly import Root, reachable
 from syncer.remote.repository.format.sealed import Kind
+from syncer.remote.repository.maintenance.checking import Checker
 from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.stores.opening import make_store
 from tests.kit.ports import free_port

@@ -151,6 +151,9 @@ VIOLATIONS = {
     "syncer/local/folder/root.py": "blockfs.tree.store",  # syncer enters by the public doors
     "syncer/server/catalogue/objects.py": "syncer.server.calls.reads",  # a transaction knows no HTTP
     "syncer/engine/cycle.py": "lmdb",  # databases belong to the stores
+    "syncer/remote/repository/contents/packing.py": "syncer.remote.repository.client",  # a part knows no client
+    "syncer/remote/repository/maintenance/marking.py": "syncer.remote.repository.maintenance.run",  # nor a mark its run
+    "syncer/remote/stores/directory.py": "syncer.remote.stores.retrying",  # a store does each thing once
     "syncer/ui/views/roots.py": "time",  # what a page shows is decided without looking
     "syncer/ui/pages/roots.py": "syncer.state.statedb",  # and it changes nothing itself
 }

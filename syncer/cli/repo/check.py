@@ -10,7 +10,7 @@ from blockfs.runtime.output import json_line, note, tell
 from blockfs.runtime.units import format_size
 from syncer.cli.repo.place import Repository, password_option, url_argument, with_repository
 from syncer.errors import UsageError
-from syncer.remote.repository.checking import Checker, Findings
+from syncer.remote.repository.maintenance.checking import Checker, Findings
 
 
 @click.command("check")

@@ -9,8 +9,8 @@ from blockfs.cli.parameters import progress
 from blockfs.runtime.output import json_line, note, tell
 from blockfs.runtime.units import format_size
 from syncer.cli.repo.place import Repository, keep_ns, keep_option, password_option, url_argument, with_repository
-from syncer.remote.repository.collecting import Collected, Collector
 from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.maintenance.collecting import Collected, Collector
 
 
 @click.command("gc")

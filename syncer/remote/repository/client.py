@@ -45,8 +45,6 @@ from syncer.ports.remote import (
 )
 from syncer.remote.repository.contents.packing import Packer, packed
 from syncer.remote.repository.contents.reading import ChunkReads, ChunkSource
-from syncer.remote.repository.contents.sending import MOST_AT_ONCE, Sender
-from syncer.remote.repository.draft import Draft
 from syncer.remote.repository.format.chunks import Chunker
 from syncer.remote.repository.format.config import Config
 from syncer.remote.repository.format.entries import ID_BYTES, Bytes, decode_entry
@@ -59,9 +57,11 @@ from syncer.remote.repository.memory import Memory
 from syncer.remote.repository.merge import View, view_of
 from syncer.remote.repository.moments import Moment, Views
 from syncer.remote.repository.objects import Objects, ThreadNodes, awake_or_asleep_s
-from syncer.remote.repository.orders import Work, apply, called
 from syncer.remote.repository.ownhead import OwnHead
 from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Found, Tree
+from syncer.remote.repository.writing.draft import Draft
+from syncer.remote.repository.writing.orders import Work, apply, called
+from syncer.remote.repository.writing.sending import MOST_AT_ONCE, Sender
 
 _MODIFIED: Final = "another version"
 _VIEWS: Final = 4  # earlier ones in which versions are found that were replaced while they are read

@@ -172,16 +172,22 @@ class Use(msgspec.Struct, kw_only=True):
             self.plain_bytes += entry.plain
 
 
+def all_needed(marker: Marker, sight: Sight, told: Callable[[str], None]) -> Iterator[tuple[Content, Found]]:
+    """What all commits that are kept need, see `Marker.needed`. For a thread that trio started."""
+    # The latest ones first: what many commits share is looked at with the first of them.
+    for number, commit in enumerate(sorted(sight.kept.values(), key=lambda each: -each.number), 1):
+        told(f"commit {number} of {len(sight.kept)}")
+        yield from marker.needed(commit)
+
+
 def used(marker: Marker, sight: Sight, told: Callable[[str], None]) -> dict[PackRef, Use]:
     """What is needed of each pack. For a thread that trio started."""
     uses: dict[PackRef, Use] = {}
-    for number, commit in enumerate(sorted(sight.kept.values(), key=lambda each: -each.number), 1):
-        told(f"commit {number} of {len(sight.kept)}")
-        for content, found in marker.needed(commit):
-            use = uses.get(found.pack)
-            if use is None:
-                use = uses[found.pack] = Use(content=content)
-            use.add(found.entry)
+    for content, found in all_needed(marker, sight, told):
+        use = uses.get(found.pack)
+        if use is None:
+            use = uses[found.pack] = Use(content=content)
+        use.add(found.entry)
     return uses
 
 

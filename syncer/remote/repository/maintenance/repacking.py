@@ -13,16 +13,12 @@ Source: docs/design/repository.md, section 17.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 import trio
 
-from syncer.errors import RemoteUnavailableError
-from syncer.remote.repository.format import condemned
-from syncer.remote.repository.format.condemned import Condemned
-from syncer.remote.repository.format.history import DeviceId
 from syncer.remote.repository.format.keys import Content
 from syncer.remote.repository.format.packs import (
     FOOT_BYTES,
@@ -34,16 +30,8 @@ from syncer.remote.repository.format.packs import (
     PackRef,
     plan,
 )
-from syncer.remote.repository.maintenance.marking import (
-    GRACE_NS,
-    KEEP_NS,
-    Marker,
-    Sight,
-    Use,
-    look,
-    see_that_all_is_there,
-    used,
-)
+from syncer.remote.repository.maintenance.marking import Marker, Sight, Use, see_that_all_is_there, used
+from syncer.remote.repository.maintenance.run import MaintenanceRun
 from syncer.remote.repository.objects import Objects, fresh_salt
 
 _AT_A_TIME: Final = 32  # packs: a death loses the copies of so many at most
@@ -94,34 +82,8 @@ def sparse(sight: Sight, uses: Mapping[PackRef, Use], stored: Mapping[bytes, int
     )
 
 
-class Repacker:
+class Repacker(MaintenanceRun[Repacked]):
     """One run on one repository."""
-
-    def __init__(
-        self,
-        objects: Objects,
-        device: DeviceId,
-        *,
-        keep_ns: int = KEEP_NS,
-        grace_ns: int = GRACE_NS,
-        told: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """Prepare.
-
-        Args:
-            objects: The repository's.
-            device: Who runs it.
-            keep_ns: As collections have it: what they keep is needed.
-            grace_ns: The same.
-            told: Hears how far it is.
-        """
-        self._objects = objects
-        self._store = objects.store
-        self._device = device
-        self._keep_ns = keep_ns
-        self._grace_ns = grace_ns
-        self._told = told
-        self._new: set[bytes] = set()
 
     async def run(self, *, dry: bool = False) -> Repacked:
         """Write anew what is worth it.
@@ -133,8 +95,8 @@ class Repacker:
             CorruptionError: Something that is needed can't be read: its pack was left as it is.
             SyncerError: The store can't be asked.
         """
-        self._told("looking at what is there")
-        sight = await look(self._objects, keep_ns=self._keep_ns, grace_ns=self._grace_ns)
+        self._new: set[bytes] = set()
+        sight = await self._look()
         uses = await trio.to_thread.run_sync(used, Marker(self._objects, sight), sight, self._told)
         await see_that_all_is_there(self._objects, {pack.digest for pack in uses} - sight.packs.keys())
         stored = await trio.to_thread.run_sync(self._objects.stored_bytes)
@@ -177,14 +139,8 @@ class Repacker:
         # New packs → their index → the list: who finds an old pack gone finds the new one.
         if new:
             await self._objects.put_index(made[Content.TREES], made[Content.FILES])
-        # What was seen must still hold: nobody else has condemned, waited and deleted what is relied on.
-        if await self._store.now_ns() - sight.now_ns > self._grace_ns // 2:
-            raise RemoteUnavailableError("repacking took too long to be sure of what it saw; run it again")
-        listed = Condemned(
-            device=self._device, time_ns=sight.now_ns, packs=tuple(sorted(pack.digest for pack in packs))
-        )
-        name, raw = condemned.encode(self._objects.keys, fresh_salt(), listed, self._objects.codec)
-        await self._store.put(name, raw, absent=True)
+        await self._still_sure(sight)
+        await self._condemn(sight, packs=tuple(sorted(pack.digest for pack in packs)))
 
     def _elsewhere(self, content: Content, entry: Entry, going: Collection[bytes], sight: Sight) -> bool:
         """Whether a chunk is in a pack that stays, as after a run that died."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from syncer.errors import RemoteUnavailableError
-from syncer.remote.repository.checking import Checker
 from syncer.remote.repository.client import RepositoryClient, Writer
-from syncer.remote.repository.collecting import Collected, Collector
 from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.maintenance.checking import Checker
+from syncer.remote.repository.maintenance.collecting import Collected, Collector
 from syncer.remote.repository.maintenance.repacking import Repacked, Repacker
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore

@@ -10,7 +10,7 @@ import trio
 
 from syncer.core.model import Kind, meta_of
 from syncer.ports.orders import write_one
-from syncer.remote.repository.checking import Checker, Findings
+from syncer.remote.repository.maintenance.checking import Checker, Findings
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
 from syncer.remote.stores.port import Blob

@@ -15,10 +15,10 @@ from syncer.errors import OverQuotaError, RemoteUnavailableError, SyncerError
 from syncer.ports.orders import Delete, Order, Stored
 from syncer.remote.http.retry import Retry, RetryPolicy
 from syncer.remote.http.transport import ReplyLostError
-from syncer.remote.repository.checking import Checker
 from syncer.remote.repository.client import RepositoryClient, Writer
 from syncer.remote.repository.format import packs
 from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.maintenance.checking import Checker
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
 from syncer.remote.stores.port import MAX_BLOB_BYTES, Blob, BlobStore

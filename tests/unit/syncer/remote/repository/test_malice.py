@@ -17,11 +17,12 @@ from syncer.core.model import Kind, Position, RelPath, meta_of
 from syncer.core.planner.safety import check_age
 from syncer.errors import CorruptionError, FormatTooNewError, RolledBackError, SyncerError
 from syncer.ports.orders import Delete, write_one
-from syncer.remote.repository.checking import Checker
 from syncer.remote.repository.client import RepositoryClient, Writer
-from syncer.remote.repository.collecting import GRACE_NS, Collector
 from syncer.remote.repository.format.history import DeviceId
 from syncer.remote.repository.format.keys import MasterKey, derive
+from syncer.remote.repository.maintenance.checking import Checker
+from syncer.remote.repository.maintenance.collecting import Collector
+from syncer.remote.repository.maintenance.marking import GRACE_NS
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
 from tests import effort

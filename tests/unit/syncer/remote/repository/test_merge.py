@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncer.remote.repository.draft import Draft
 from syncer.remote.repository.merge import EMPTY, NOBODY
 from syncer.remote.repository.tree import Tree
+from syncer.remote.repository.writing.draft import Draft
 from tests import effort
 from tests.unit.syncer.remote.repository.world import a_world, lost, paths
 

@@ -16,10 +16,11 @@ import trio
 
 from syncer.errors import SyncerError
 from syncer.ports.orders import Delete, Stored, write_one
-from syncer.remote.repository.checking import Checker
 from syncer.remote.repository.client import RepositoryClient, Writer
-from syncer.remote.repository.collecting import GRACE_NS, KEEP_NS, Collector
 from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.maintenance.checking import Checker
+from syncer.remote.repository.maintenance.collecting import Collector
+from syncer.remote.repository.maintenance.marking import GRACE_NS, KEEP_NS
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
 from syncer.remote.stores.port import MAX_BLOB_BYTES, Blob

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from syncer.core.model import Kind, Meta, RelPath
 from syncer.errors import DamagedObjectError
-from syncer.remote.repository.draft import Draft
 from syncer.remote.repository.format.entries import (
     PARKED,
     TOP,
@@ -28,6 +27,7 @@ from syncer.remote.repository.format.history import DeviceId, Dot
 from syncer.remote.repository.format.prolly import update
 from syncer.remote.repository.merge import EMPTY
 from syncer.remote.repository.tree import Tree
+from syncer.remote.repository.writing.draft import Draft
 from tests.unit.syncer.remote.repository.nodes import MemoryNodes
 from tests.unit.syncer.remote.repository.world import SHAPE
 

@@ -12,12 +12,12 @@ from random import Random
 import msgspec
 
 from syncer.core.model import Kind, Meta, RelPath
-from syncer.remote.repository.draft import Draft
 from syncer.remote.repository.format.entries import TOP, Bytes
 from syncer.remote.repository.format.history import Commit, CommitId, DeviceId, Dot, Vector
 from syncer.remote.repository.format.prolly import Root, Shape
 from syncer.remote.repository.merge import EMPTY, View, view_of
 from syncer.remote.repository.tree import Found, Tree
+from syncer.remote.repository.writing.draft import Draft
 from tests.unit.syncer.remote.repository.nodes import KEYS, MemoryNodes
 
 SHAPE = Shape(split=KEYS.split, entries=3)

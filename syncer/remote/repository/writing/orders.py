@@ -17,11 +17,11 @@ from syncer.core.planner.overwrites import ForeignVersion
 from syncer.errors import ONE_NODE, ConflictOnRemoteError, UnsafeNameError
 from syncer.ports.orders import Delete, Move, MoveTree, Order, SetMeta, Store, Stored
 from syncer.remote.repository.contents.packing import Cuts, Packer
-from syncer.remote.repository.draft import Draft
 from syncer.remote.repository.format.entries import ID_BYTES, Bytes
 from syncer.remote.repository.format.history import DeviceId
 from syncer.remote.repository.merge import View
 from syncer.remote.repository.tree import Found
+from syncer.remote.repository.writing.draft import Draft
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,24 +16,22 @@ Source: docs/design/repository.md, section 15.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 import msgspec
 import trio
 
-from syncer.errors import DamagedObjectError, NotFoundError, RemoteUnavailableError
+from syncer.errors import DamagedObjectError, NotFoundError
 from syncer.remote.repository.format import condemned
 from syncer.remote.repository.format.condemned import Condemned
-from syncer.remote.repository.format.history import Commit, CommitId, DeviceId
+from syncer.remote.repository.format.history import Commit, CommitId
 from syncer.remote.repository.format.sealed import Kind, object_name
-from syncer.remote.repository.maintenance.marking import GRACE_NS, KEEP_NS, Marker, Sight, look, see_that_all_is_there
-from syncer.remote.repository.objects import Objects, fresh_salt
+from syncer.remote.repository.maintenance.marking import Marker, Sight, all_needed, see_that_all_is_there
+from syncer.remote.repository.maintenance.run import MaintenanceRun
 from syncer.remote.stores.port import Blob
 
 _OF_A_LIST: Final = condemned.MAX_DIGESTS // 4  # of each kind
-
-_TOO_LONG: Final = "collecting took too long to be sure of what it saw; run it again"
 
 
 class Collected(msgspec.Struct, kw_only=True):
@@ -152,34 +150,8 @@ def _old_lists(sight: Sight, grace_ns: int) -> list[str]:
     return sorted(name for name, (blob, _) in sight.lists.items() if blob.modified_ns + grace_ns < sight.now_ns)
 
 
-class Collector:
+class Collector(MaintenanceRun[Collected]):
     """One run on one repository."""
-
-    def __init__(
-        self,
-        objects: Objects,
-        device: DeviceId,
-        *,
-        keep_ns: int = KEEP_NS,
-        grace_ns: int = GRACE_NS,
-        told: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """Prepare.
-
-        Args:
-            objects: The repository's.
-            device: Who runs it.
-            keep_ns: Commits younger than that stay, and what they name.
-            grace_ns: What is younger is not condemned; what was condemned is deleted after as long.
-            told: Hears how far it is.
-        """
-        self._objects = objects
-        self._store = objects.store
-        self._device = device
-        self._keep_ns = keep_ns
-        self._grace_ns = grace_ns
-        self._told = told
-        self._began_s = 0.0
 
     async def run(self, *, dry: bool = False) -> Collected:
         """Delete what was condemned long enough ago, and condemn what nobody needs.
@@ -191,9 +163,7 @@ class Collector:
             CorruptionError: Something that is needed can't be read: nothing was deleted. A check names all of it.
             SyncerError: The store can't be asked.
         """
-        self._told("looking at what is there")
-        self._began_s = self._objects.clock_s()
-        sight = await look(self._objects, keep_ns=self._keep_ns, grace_ns=self._grace_ns)
+        sight = await self._look()
         marker = Marker(self._objects, sight)
         needed = await trio.to_thread.run_sync(self._needed, marker, sight)
         await see_that_all_is_there(self._objects, needed - sight.packs.keys())
@@ -206,18 +176,13 @@ class Collector:
             for number, due in enumerate(decision.due, 1):
                 self._told(f"deleting what was condemned: list {number} of {len(decision.due)}")
                 await self._still_sure(sight)
-                await self._delete(due, sight.now_ns)
-            await self._condemn(decision, sight.now_ns)
+                await self._delete(due, sight)
+            await self._condemn_all(decision, sight)
         return _collected(sight, decision)
 
     def _needed(self, marker: Marker, sight: Sight) -> set[bytes]:
         """Packs that commits need which are kept."""
-        needed: set[bytes] = set()
-        # The latest ones first: what many commits share is looked at with the first of them.
-        for number, commit in enumerate(sorted(sight.kept.values(), key=lambda each: -each.number), 1):
-            self._told(f"commit {number} of {len(sight.kept)}")
-            needed.update(found.pack.digest for _, found in marker.needed(commit))
-        return needed
+        return {found.pack.digest for _, found in all_needed(marker, sight, self._told)}
 
     async def _held(self, marker: Marker, sight: Sight) -> set[bytes]:
         """Packs that commits need which nobody keeps, and which stay all the same until they are due."""
@@ -233,12 +198,7 @@ class Collector:
                 continue  # nobody keeps it, so what it lacks hinders nobody
         return held
 
-    async def _still_sure(self, sight: Sight) -> None:
-        """See that what was seen still holds: nobody else can have condemned, waited and deleted meanwhile."""
-        if await self._store.now_ns() - sight.now_ns > self._grace_ns // 2:
-            raise RemoteUnavailableError(_TOO_LONG)
-
-    async def _delete(self, due: Due, now_ns: int) -> None:
+    async def _delete(self, due: Due, sight: Sight) -> None:
         """Do what a list says."""
         named = {pack.digest for pack, _ in self._objects.packs()}.intersection(due.rows)
         # Rows → packs → indexes → the list: nobody finds a row of what is gone, and a list goes last.
@@ -247,27 +207,20 @@ class Collector:
         await self._delete_all(Kind.PACK, due.packs)
         await self._delete_all(Kind.INDEX, due.indexes)
         if named or due.packs:  # who lists may be told of some time ago: nobody builds on these for a grace more
-            rows = tuple(sorted(named.union(due.packs)))
-            await self._put(Condemned(device=self._device, time_ns=now_ns, packs=rows))
+            await self._condemn(sight, packs=tuple(sorted(named.union(due.packs))))
         if due.is_last:
             await self._store.delete(due.name)
 
     async def _delete_all(self, kind: Kind, digests: Collection[bytes]) -> None:
         for digest in digests:
-            if self._objects.clock_s() - self._began_s > self._grace_ns / 2e9:
-                raise RemoteUnavailableError(_TOO_LONG)  # it fell asleep
+            self._still_awake()
             await self._store.delete(object_name(kind, digest))
 
-    async def _condemn(self, decision: Decision, now_ns: int) -> None:
+    async def _condemn_all(self, decision: Decision, sight: Sight) -> None:
         lists = (decision.packs, decision.indexes, decision.commits)
         for at in range(0, max(map(len, lists)), _OF_A_LIST):
             packs, indexes, commits = (each[at : at + _OF_A_LIST] for each in lists)
-            made = Condemned(device=self._device, time_ns=now_ns, packs=packs, indexes=indexes, commits=commits)
-            await self._put(made)
-
-    async def _put(self, made: Condemned) -> None:
-        name, raw = condemned.encode(self._objects.keys, fresh_salt(), made, self._objects.codec)
-        await self._store.put(name, raw, absent=True)
+            await self._condemn(sight, packs=packs, indexes=indexes, commits=commits)
 
 
 def _packs(marker: Marker, commit: Commit) -> set[bytes]:

@@ -20,7 +20,7 @@ from syncer.remote.repository.contents.packing import changed_ranges, hole_range
 from syncer.remote.repository.format.entries import Bytes
 from syncer.remote.repository.format.lists import blocks_of
 from syncer.remote.repository.objects import ThreadNodes
-from syncer.remote.repository.orders import Sent, Work
+from syncer.remote.repository.writing.orders import Sent, Work
 
 MOST_AT_ONCE: Final = 256
 """Contents of a list of small ones."""

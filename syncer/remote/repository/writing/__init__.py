@@ -1,0 +1,1 @@
+"""What is written between two commits: orders, the contents that they send, and the draft that they change."""
