@@ -36,6 +36,11 @@ def read_passphrase(file: str | None) -> str:
     return _line(file or "-", "type it, or give it on standard input or by --file FILE")
 
 
+def is_given(file: str | None, environment: Mapping[str, str]) -> bool:
+    """Whether a repository's passphrase stands somewhere, so that nobody need be asked for it; see there."""
+    return any((file, environment.get(PASSWORD_FILE_VARIABLE), environment.get(PASSWORD_VARIABLE, "").strip()))
+
+
 def repository_secret(file: str | None, environment: Mapping[str, str], *, new: bool = False) -> str:
     """A repository's passphrase, or a recovery key of it: all commands take it from the same places.
 

@@ -24,20 +24,21 @@ _SETTLE_TRIES: Final = 10
 """A container that never rests is looked at all the same, and again when it does."""
 
 
-async def poll(look: Callable[[], Awaitable[Cursor]], seen: Position | None) -> Position:
+async def poll(look: Callable[[], Awaitable[Cursor]], seen: Position | None, most_s: float = MAX_POLL_S) -> Position:
     """See `Remote.wait`.
 
     Args:
         look: Looks at the container once.
         seen: See there.
+        most_s: No pause is longer.
     """
     known = None if seen is None else cursor_of(seen)
-    pause_s = MIN_POLL_S
+    pause_s = min(MIN_POLL_S, most_s)
     if known is not None:
         await trio.sleep(pause_s)
     # Without evidence it was left while it still might change within its second: then everything counts as a change.
     while (found := await look()) == known and found.evidence:
-        pause_s = min(pause_s * _SLOWER, MAX_POLL_S)
+        pause_s = min(pause_s * _SLOWER, most_s)
         await trio.sleep(pause_s)
     for _ in range(_SETTLE_TRIES):
         if found.evidence:
@@ -49,7 +50,13 @@ async def poll(look: Callable[[], Awaitable[Cursor]], seen: Position | None) -> 
 
 
 class ServerChanges(ABC):
-    """`Remote.changes` and `wait`. A server whose moments have an identity tells changes; others are listed."""
+    """`Remote.changes` and `wait`. A server whose moments have an identity tells changes; others are listed.
+
+    Attributes:
+        poll_s: Longest pause between two looks at those others.
+    """
+
+    poll_s: float = MAX_POLL_S
 
     @abstractmethod
     async def _told(
@@ -90,7 +97,7 @@ class ServerChanges(ABC):
         """See Remote."""
         at = None if seen is None else cursor_of(seen)
         if at is None or not at.identity:
-            return await poll(self._now, seen)
+            return await poll(self._now, seen, self.poll_s)
         while (found := await self._told(at, waits=True)) is not None:
             if found.objects or found.deleted or found.refused:
                 return found.position

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import trio
 
+from syncer.core.conflict import parse_conflict_name
 from syncer.core.model import Kind, Position, RemoteStat, meta_of
 from syncer.errors import OverQuotaError, SyncerError
 from syncer.ports.orders import Delete, Move, SetMeta, Stored, write_one
@@ -151,6 +152,10 @@ def test_of_those_that_commit_at_the_same_moment_all_are_kept(place: Place) -> N
         assert found[0] == found[1] == found[2]
         assert {b"version 0", b"version 1", b"version 2"} <= set(found[0].values())
         assert len(found[0]) == 6
+        copies = {name.host: data for where, data in found[0].items() if (name := parse_conflict_name(where.encode()))}
+        versions = {f"host{number + 1}": b"version %d" % number for number in range(3)}
+        assert copies.items() < versions.items()  # each is called after the device that wrote it
+        assert {found[0]["file"], *copies.values()} == set(versions.values())
         assert await share.problems() == []
 
     run(place, scenario)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
+from tests.integration.syncing import BLOCKSYNC
 from tests.kit.repos import Repo, Root
 from tests.kit.repositories import PASSPHRASE
 
@@ -171,3 +174,67 @@ def test_a_lost_device_is_forgotten_once_another_one_has_what_it_committed(repo:
     other.reconcile()
     assert lost.contents == other.contents == {"mine": b"mine", "theirs": b"theirs", "again": b"again"}
     assert device["device"] in repo.told("devices list")
+
+
+def test_where_a_root_is_linked_to_it_its_key_opens_the_repository(repo: Repo, tmp_path: Path) -> None:
+    (made,) = repo("init")
+    root = Root(repo, tmp_path / "home")
+    (root.folder / "file").write_bytes(b"content")
+    root.reconcile()
+    for verb in ("check", "stats", "gc", "repack", "devices", "devices list", "key list"):
+        (line, *_) = root.repo(verb, repo.url)
+        assert line["url"] == repo.url
+    assert not any(line["used"] for line in root.repo("key list", repo.url))
+    (line,) = root.repo("stats", f"file://localhost{repo.folder}/")  # the same place
+    assert line["repository"] == made["repository"]
+    new = tmp_path / "new"
+    new.write_text("another passphrase\n")
+    new.chmod(0o600)
+    (added,) = root.repo("key add", repo.url, "--new-password-file", new)  # who has lost all passphrases can go on
+    repo("check", passphrase="another passphrase")
+    for verb in (("key change", repo.url, "--new-password-file", new), ("key remove", added["key"], repo.url)):
+        (line,) = root.repo(*verb, expect=2)
+        assert "--password-file" in line["message"]
+    root("unlink", root.folder)
+    (line,) = root.repo("check", repo.url, expect=2)
+    assert "no passphrase of the repository" in line["message"]
+
+
+def test_a_passphrase_that_is_given_counts_and_no_key_is_of_another_repository(repo: Repo, tmp_path: Path) -> None:
+    repo("init")
+    root = Root(repo, tmp_path / "home")
+    wrong = tmp_path / "wrong"
+    wrong.write_text("wrong horse battery\n")
+    wrong.chmod(0o600)
+    root.repo("check", repo.url, "--password-file", wrong, expect=12)
+    repo.folder.rename(tmp_path / "old")
+    root.repo("check", repo.url, expect=10)
+    repo("init")
+    (line,) = root.repo("check", repo.url, expect=2)
+    assert "no passphrase of the repository" in line["message"]
+
+
+def test_limits_and_authorities_are_taken_by_every_verb_or_refused_with_what_is_expected(repo: Repo) -> None:
+    repo("init", "--limit-up", "10MiB")
+    repo("check", "--limit-down", "10MiB")
+    (line,) = repo("gc", "--limit-down", "fast", expect=2)
+    assert "fast" in line["message"]
+    (line,) = repo("stats", "--ca-file", "/etc/ssl/certs/ca-certificates.crt", expect=2)
+    assert "--ca-file is for swift://" in line["message"]
+
+
+def test_on_a_terminal_a_verb_says_what_it_does_and_elsewhere_nothing(repo: Repo) -> None:
+    repo("init")
+    assert repo.err == ""
+    keyboard, terminal = os.openpty()
+    try:
+        environment = os.environ | {"BLOCKSYNC_PASSWORD": PASSPHRASE, "TERM": "xterm"}
+        done = subprocess.run(
+            [BLOCKSYNC, "repo", "stats", repo.url], env=environment, stdout=PIPE, stderr=terminal, check=True
+        )
+        told = os.read(keyboard, 1 << 16)
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    assert b"opening the repository" in told
+    assert b"repository " in done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
 from pathlib import Path
 
@@ -69,6 +70,58 @@ def test_a_conflict_keeps_both_versions_on_both_devices(share: Share) -> None:
     assert (second / "d/report.txt").read_bytes() == b"the server's"
     assert parse_conflict_name(copy.name.encode()) is not None
     share.at_rest(first, second)
+
+
+def test_of_two_that_commit_at_the_same_moment_the_copy_is_called_after_the_device_that_lost(
+    share: Share, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = share.folder("first"), share.folder("second")
+    (first / "report.txt").write_bytes(b"both know this")
+    share.reconcile(first)
+    share.reconcile(second)
+    (head,) = (share.home / "repository/heads").iterdir()
+    before = head.read_bytes()
+    for root, host in ((first, "desk"), (second, "laptop")):
+        monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
+        (root / "report.txt").write_bytes(f"of the {host}".encode())
+        share.reconcile(root)
+        if root is first:
+            after = head.read_bytes()
+            head.write_bytes(before)  # the second one has looked before this one committed
+    head.write_bytes(after)
+    monkeypatch.setattr(socket, "gethostname", lambda: "a third one")
+    for root in (first, second):
+        share("reconcile", root)
+        (told,) = share("conflicts", root, "--json")
+        assert (told["host"], told["original"], told["differs"]) == ("laptop", "report.txt", True)
+        assert (root / told["path"]).read_bytes() == b"of the laptop"
+        assert (root / "report.txt").read_bytes() == b"of the desk"
+    share("resolve", first / told["path"], "--take", "local")
+    share.reconcile(first)
+    share.reconcile(second)
+    assert content(first) == content(second)
+    assert share("conflicts", second, "--json") == []
+    share.at_rest(first, second)
+
+
+def test_how_often_the_store_is_asked_is_a_setting_of_the_root(share: Share) -> None:
+    first = share.folder("first")
+    assert root_at(first).record.settings.poll_s is None
+    share("link", first, share.url, "--poll-interval", "10s")
+    share("link", first, share.url)
+    assert root_at(first).record.settings.poll_s == 10.0
+    share("link", first, share.url, "--poll-interval", "0.5s", expect=2)
+    assert "expected 1s or more" in share.err
+    share("link", first, share.url, "--poll-interval", "0")
+    assert root_at(first).record.settings.poll_s is None
+
+
+def test_a_root_is_all_of_a_repository(share: Share) -> None:
+    path = share.home / "folder"
+    path.mkdir()
+    share("link", path, f"{share.url}?prefix=photos", "--password-file", share.token_file, expect=2)
+    assert "a root is all of a repository" in share.err
+    assert "make a repository for the folder" in share.err
 
 
 def test_after_link_no_command_needs_a_passphrase_and_all_of_them_work(share: Share) -> None:

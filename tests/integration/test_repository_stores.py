@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
 from syncer.watch import control
+from tests.fakes.httpscript import Answer, Arrived, serving
 from tests.integration.sharing import Share, new_share
 from tests.integration.syncing import content
 from tests.integration.watching import watching
@@ -98,6 +102,46 @@ def test_a_cloud_of_clouds_yaml_follows_the_file(
     share("reconcile", first, expect=12)
     write(swifts.KEY)
     share.at_rest(first)
+
+
+def test_a_keystone_gives_tokens_of_a_real_swift_to_a_cloud_of_clouds_yaml(
+    tmp_path: Path, clean: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], swift: Swift
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def keystone(arrived: Arrived) -> Answer:
+        if (arrived.method, arrived.path) != ("POST", "/v3/auth/tokens"):
+            return Answer(404)
+        auth = json.loads(arrived.body or b"")["auth"]
+        asked.append(auth)
+        if auth["identity"]["password"]["user"]["password"] != "secret":
+            return Answer(401, b'{"error": {"message": "The request you have made requires authentication."}}')
+        headers = {"X-Auth-User": swifts.USER, "X-Auth-Key": swifts.KEY}
+        with urllib.request.urlopen(urllib.request.Request(f"{swift.url}/auth/v1.0", headers=headers)) as reply:
+            token, url = reply.headers["X-Auth-Token"], reply.headers["X-Storage-Url"]
+        endpoints = [
+            {"url": "http://127.0.0.1:9/v1/AUTH_a", "interface": "public", "region": "south", "region_id": "south"},
+            {"url": url, "interface": "public", "region": "north", "region_id": "north"},
+        ]
+        body = {"token": {"catalog": [{"type": "object-store", "endpoints": endpoints}]}}
+        return Answer(201, json.dumps(body).encode(), {"X-Subject-Token": token})
+
+    def write(password: str) -> None:
+        auth = {
+            "auth_url": f"{script.url}/v3", "username": "me", "password": password, "project_name": "ours",
+            "user_domain_name": "Default", "project_domain_name": "Default",
+        }  # fmt: skip
+        (tmp_path / "clouds.yaml").write_text(json.dumps({"clouds": {"home": {"auth": auth, "region_name": "north"}}}))
+
+    with serving(keystone) as script:
+        write("secret")
+        share = new_share(tmp_path, clean, capsys, "swift://home/by-keystone")
+        both_ways(share)
+        assert {auth["scope"]["project"]["name"] for auth in asked} == {"ours"}
+        write("wrong")
+        share("reconcile", tmp_path / "first", expect=12)
+        assert "home" in share.err or script.url in share.err
+        assert "wrong" not in share.err
 
 
 def test_an_account_without_room_is_told_and_all_goes_on_when_there_is_some(

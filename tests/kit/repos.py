@@ -85,6 +85,13 @@ class Root:
         done = starting.run(arguments, environment=self._environment)
         assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
 
+    def repo(self, verb: str, *arguments: str | Path, expect: int = 0) -> list[dict[str, Any]]:
+        """Run a verb of `repo` with `--json` here, where no passphrase is given; returns its lines."""
+        environment = {name: text for name, text in self._environment.items() if not name.startswith("BLOCKSYNC_PASS")}
+        done = starting.run(["repo", *verb.split(), *arguments, "--json"], environment=environment)
+        assert done.returncode == expect, f"{done.returncode}: {done.stdout}{done.stderr}"
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
     def killed(self, last: int) -> bool:
         """A reconcile that dies at this change; whether it was killed."""
         return mortal(["reconcile", self.folder], self._environment, last)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit import swift as swifts
 from tests.kit.ports import free_port
 from tests.real.guest import PROJECT, SYSTEM_PATH, make_disk
 from tests.real.recipes import Home, blocks, commands, environment_of, in_one_shell
@@ -75,6 +77,25 @@ def test_every_command_of_the_guide_works(fuse: None, name: str, home: Path) -> 
     said = " ".join(" ".join(each.output for each in took).split())
     for expected in EXPECTED[name]:
         assert " ".join(expected.split()) in said, expected
+    assert visible(home) == set()
+    assert linked(home) == []
+
+
+def test_every_command_of_the_guide_to_swift_works_on_a_real_one(home: Path, tmp_path: Path) -> None:
+    clouds = home / ".config/openstack/clouds.yaml"
+    clouds.parent.mkdir(parents=True)
+    guide = (PROJECT / "docs/guide/swift.md").read_text()
+    try:
+        with swifts.running(tmp_path) as swift:
+            auth = f"{{auth_url: '{swift.url}/auth/v1.0', username: '{swifts.USER}', password: {swifts.KEY}}}"
+            clouds.write_text(f"clouds:\n  home:\n    auth_type: v1password\n    auth: {auth}\n")
+            took = in_one_shell(commands(guide), home, environment_of(home, f"{home}/bin:{SYSTEM_PATH}"), home)
+    finally:
+        shutil.rmtree(home / ".config")
+    assert len(took) > 15
+    said = " ".join(each.output for each in took)
+    for expected in ("recovery key: ", "repository on Swift container images", "nothing is damaged or missing"):
+        assert expected in said, expected
     assert visible(home) == set()
     assert linked(home) == []
 

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from blockfs.runtime.mountinfo import is_below
 from blockfs.runtime.output import shown
 from syncer.cli.passphrase import repository_secret
 from syncer.cli.registry.roots import LinkedRoot, Registry
-from syncer.errors import CorruptionError, NotFoundError, RootIdentityError, UsageError
+from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, RootIdentityError, UsageError
 from syncer.remote.http.transport import HttpSettings
 from syncer.remote.kamaki.discovery import Storage
 from syncer.remote.stores.urls import StoreUrl, is_store_url, parse_store_url
 
 if TYPE_CHECKING:  # see `unlocked`
+    from syncer.remote.repository.access import Access
     from syncer.remote.repository.opening import Kept
 
 
@@ -97,6 +100,35 @@ def unlocked(
     elif anew:
         kept = access.another_device(kept)
     return access.Access(kept=kept, environment=environment).text
+
+
+class KeptKey(msgspec.Struct, frozen=True, kw_only=True):
+    """What a linked root keeps.
+
+    Attributes:
+        access: The key, and what leads to the store.
+        ca_file: Authorities that it was told to trust; None: the system's.
+    """
+
+    access: Access
+    ca_file: str | None
+
+
+def keys_kept_for(url: str, registry: Registry) -> list[KeptKey]:
+    """What roots of this machine keep that are linked to a URL; what is gone or damaged is left out.
+
+    Args:
+        url: As `find_store` tells it.
+        registry: Has the roots.
+    """
+    from syncer.remote.repository.access import Access  # noqa: PLC0415 - see above
+
+    found: list[KeptKey] = []
+    for root in registry.look().roots:
+        if root.record.url == url:
+            with contextlib.suppress(NotFoundError, CorruptionError, FormatTooNewError):
+                found.append(KeptKey(access=Access.read(root.secret()), ca_file=root.record.ca_file))
+    return found
 
 
 def _parsed(url: str) -> StoreUrl:

@@ -59,6 +59,7 @@ PATH: Final = click.Path(path_type=bytes)
 
 FORMAT: Final = 1
 OPEN_FILES_INTERVAL_S: Final = 600.0  # a snapshot, and what changed since the last: seconds of work for a busy disk
+MIN_POLL_INTERVAL_S: Final = 1.0  # most stores tell times to the second: nothing is seen sooner
 _RECORD: Final = "root.json"
 _IGNORE: Final = "ignore"
 _PAUSED: Final = "paused"
@@ -87,6 +88,7 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
         limit_down: The same of what is received.
         xattrs: Extended attributes are synced, too.
         special_modes: Setuid, setgid and sticky bits are synced, too.
+        poll_interval_s: Longest pause between two looks of `watch` at a share that nobody tells of; None: the usual.
     """
 
     format: int
@@ -104,6 +106,7 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
     limit_down: int | None = None
     xattrs: bool = False
     special_modes: bool = False
+    poll_interval_s: float | None = None
 
     @property
     def parts(self) -> Parts:
@@ -120,6 +123,7 @@ class RootRecord(msgspec.Struct, frozen=True, kw_only=True):
             ignore_certificates=self.ignore_certificates,
             limit_up=self.limit_up,
             limit_down=self.limit_down,
+            poll_s=self.poll_interval_s,
         )
 
     @property

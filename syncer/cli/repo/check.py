@@ -8,38 +8,37 @@ from blockfs.cli.parameters import progress
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import json_line, note, tell
 from blockfs.runtime.units import format_size
-from syncer.cli.repo.place import Repository, password_option, url_argument, with_repository
+from syncer.cli.repo.place import Place, Repository, place_options, with_repository
 from syncer.errors import UsageError
 from syncer.remote.repository.maintenance.checking import Checker, Findings
 
 
 @click.command("check")
-@url_argument
-@password_option
+@place_options
 @click.option("--read-data", metavar="N%", default="0%", help="Read so much of the packs, drawn by chance; 100%: all.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines; the last one is a summary.")
-def command(url: str, password_file: str | None, read_data: str, as_json: bool) -> int:
+def command(place: Place, read_data: str, as_json: bool) -> int:
     """Check the repository at URL: every commit that can be restored, down to the places of its chunks.
 
     Changes nothing, and may run while devices write. Exit code 15: something is damaged or missing.
     """
     share = _share(read_data)
-    with progress() as told:
 
-        async def work(repository: Repository) -> Findings:
+    async def work(repository: Repository) -> Findings:
+        with progress() as told:
             grid = repository.kept.config.grid
             return await Checker(repository.objects, grid, share=share, told=told).run()
 
-        found = with_repository(url, password_file, work)
+    found = with_repository(place, work)
     for problem in found.problems:
         if as_json:
-            json_line("finding", {"url": url, "text": problem})
+            json_line("finding", {"url": place.url, "text": problem})
         else:
             tell(f"damage: {problem}")
     if as_json:
-        json_line("check", _fields(url, found))
+        json_line("check", _fields(place.url, found))
     else:
-        _tell(url, found)
+        _tell(place.url, found)
     return int(ExitCode.CORRUPTION if found.problems else ExitCode.DONE)
 
 

@@ -8,7 +8,7 @@ import click
 
 from blockfs.cli.groups import Verbs
 from blockfs.runtime.output import JsonValue, json_line, note, tell
-from syncer.cli.repo.place import Repository, password_option, url_argument, with_repository
+from syncer.cli.repo.place import Place, Repository, place_options, with_repository
 from syncer.remote.repository.maintenance.devices import Device, devices_of, forget
 
 
@@ -17,7 +17,7 @@ class _Verbs(Verbs):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put in the verb where there is none."""
-        if args and ("://" in args[0] or args[0] in {"--json", "--password-file"}):
+        if args and args[0] != "--help" and ("://" in args[0] or args[0].startswith("--")):
             args = ["list", *args]
         return super().parse_args(ctx, args)
 
@@ -31,18 +31,17 @@ def command() -> None:
 
 
 @command.command("list")
-@url_argument
-@password_option
+@place_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per device.")
-def list_command(url: str, password_file: str | None, as_json: bool) -> None:
+def list_command(place: Place, as_json: bool) -> None:
     """List the devices that have written to the repository at URL, the last one first."""
 
     async def work(repository: Repository) -> list[Device]:
         return await devices_of(repository.objects)
 
-    for device in with_repository(url, password_file, work):
+    for device in with_repository(place, work):
         if as_json:
-            json_line("device", _fields(url, device))
+            json_line("device", _fields(place.url, device))
         else:
             followed = "" if device.has_followers else "  nobody else has built on its last commit"
             tell(f"{device.device.hex()}  {_time(device.written_ns)}  {device.name}{followed}")
@@ -50,10 +49,9 @@ def list_command(url: str, password_file: str | None, as_json: bool) -> None:
 
 @command.command("forget")
 @click.argument("device")
-@url_argument
-@password_option
+@place_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def forget_command(device: str, url: str, password_file: str | None, as_json: bool) -> None:
+def forget_command(device: str, place: Place, as_json: bool) -> None:
     """Forget DEVICE, an id or its beginning, in the repository at URL: what only it needed can be collected.
 
     Nothing that it has committed is lost. It does not lock the device out.
@@ -62,9 +60,9 @@ def forget_command(device: str, url: str, password_file: str | None, as_json: bo
     async def work(repository: Repository) -> Device:
         return await forget(repository.objects, device)
 
-    gone = with_repository(url, password_file, work)
+    gone = with_repository(place, work)
     if as_json:
-        json_line("forgotten", _fields(url, gone))
+        json_line("forgotten", _fields(place.url, gone))
         return
     tell(f"forgotten: {gone.device.hex()}  {gone.name}")
     note("A device that was stolen still has the repository's key, and removing a passphrase does not change that: to")

@@ -8,15 +8,15 @@ from typing import Final
 
 import click
 
+from blockfs.cli.parameters import progress
 from blockfs.runtime.output import json_line, note, shown, tell
 from blockfs.runtime.units import format_size, parse_size
 from syncer.cli.passphrase import repository_secret
-from syncer.cli.repo.place import password_option, url_argument, with_store
+from syncer.cli.repo.place import Place, place_options, with_store
 from syncer.errors import UsageError
 from syncer.remote.repository.format.config import MAX_GRID, MIN_GRID
 from syncer.remote.repository.making import create
 from syncer.remote.repository.opening import Kept
-from syncer.remote.stores.opening import make_store
 from syncer.remote.stores.port import StoreInfo, is_name
 from syncer.remote.stores.urls import parse_store_url
 
@@ -24,25 +24,26 @@ _NOT_THEIRS: Final = (".tmp-", "lost+found")  # what a write that was cut short 
 
 
 @click.command("init")
-@url_argument
-@password_option
+@place_options
 @click.option("--block-size", default="64KiB", metavar="SIZE", help="Of the share's grid; default: 64KiB.")
 @click.option("--label", metavar="TEXT", help="What people call the passphrase's key; default: this host's name.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; it has the recovery key.")
-def command(url: str, password_file: str | None, block_size: str, label: str | None, as_json: bool) -> None:
+def command(place: Place, block_size: str, label: str | None, as_json: bool) -> None:
     """Make a repository at URL, an empty place; a container or a directory that is not there is made.
 
     Prints its recovery key, once: who has lost the passphrase opens the repository with it. Without both nobody does.
     """
-    store = make_store(url)
+    store = place.store()
     grid = _grid(block_size)
-    _refuse_other_files(url)
-    passphrase = repository_secret(password_file, os.environ, new=True)
+    _refuse_other_files(place.url)
+    passphrase = repository_secret(place.password_file, os.environ, new=True)
 
     async def work(info: StoreInfo) -> tuple[StoreInfo, Kept, str]:
-        kept, recovery = await create(
-            store, passphrase, grid=grid, label=socket.gethostname() if label is None else label
-        )
+        with progress() as told:
+            told("making keys, and looking at what the store does")
+            kept, recovery = await create(
+                store, passphrase, grid=grid, label=socket.gethostname() if label is None else label
+            )
         return info, kept, recovery
 
     info, kept, recovery = with_store(store, work, create=True)
@@ -52,7 +53,7 @@ def command(url: str, password_file: str | None, block_size: str, label: str | N
         json_line(
             "repository",
             {
-                "url": url,
+                "url": place.url,
                 "repository": kept.repository.hex(),
                 "block_size": grid,
                 "recovery_key": recovery,

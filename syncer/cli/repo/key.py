@@ -12,7 +12,7 @@ import click
 from blockfs.cli.groups import Verbs
 from blockfs.runtime.output import JsonValue, json_line, note, tell
 from syncer.cli.passphrase import repository_secret
-from syncer.cli.repo.place import Repository, password_option, url_argument, with_repository
+from syncer.cli.repo.place import Place, Repository, place_options, with_repository
 from syncer.errors import UsageError
 from syncer.remote.repository.format.recovery import SECRET_BYTES, recovery_key
 from syncer.remote.repository.format.slots import Secret, Slot
@@ -25,27 +25,26 @@ def command() -> None:
 
 
 @command.command("list")
-@url_argument
-@password_option
+@place_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per key.")
-def list_command(url: str, password_file: str | None, as_json: bool) -> None:
+def list_command(place: Place, as_json: bool) -> None:
     """List the keys of the repository at URL, the oldest first; the one that was just used is marked."""
 
-    async def work(repository: Repository) -> tuple[list[Slot], Slot]:
+    async def work(repository: Repository) -> tuple[list[Slot], Slot | None]:
         return await keys.keys_of(repository.objects.store, repository.kept.repository), repository.slot
 
-    found, used = with_repository(url, password_file, work)
+    found, used = with_repository(place, work)
     for slot in found:
+        is_used = used is not None and slot.name == used.name
         if as_json:
-            json_line("key", {**_fields(url, slot), "used": slot.name == used.name})
+            json_line("key", {**_fields(place.url, slot), "used": is_used})
         else:
-            mark = "*" if slot.name == used.name else " "
+            mark = "*" if is_used else " "
             tell(f"{mark} {keys.id_of(slot.name)}  {_time(slot.made_s)}  {_kind(slot)}  {slot.label}")
 
 
 @command.command("add")
-@url_argument
-@password_option
+@place_options
 @click.option("--new-password-file", metavar="FILE", type=click.Path(), help="The new passphrase, one line.")
 @click.option("--recovery-key", "recovery", is_flag=True, help="Make a recovery key, and print it once.")
 @click.option("--key-file", metavar="FILE", type=click.Path(), help="Make a key, and write it into FILE, a new file.")
@@ -53,8 +52,7 @@ def list_command(url: str, password_file: str | None, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def add_command(
     *,
-    url: str,
-    password_file: str | None,
+    place: Place,
     new_password_file: str | None,
     recovery: bool,
     key_file: str | None,
@@ -77,9 +75,9 @@ def add_command(
             _write(key_file, secret)
         return await keys.add(repository.objects.store, repository.kept, secret, kind, label), secret
 
-    slot, secret = with_repository(url, password_file, work)
+    slot, secret = with_repository(place, work)
     if as_json:
-        json_line("key", {**_fields(url, slot), "recovery_key": secret if recovery else None})
+        json_line("key", {**_fields(place.url, slot), "recovery_key": secret if recovery else None})
         return
     tell(f"added: {keys.id_of(slot.name)}  {_kind(slot)}  {slot.label}")
     if recovery:
@@ -88,11 +86,10 @@ def add_command(
 
 
 @command.command("change")
-@url_argument
-@password_option
+@place_options
 @click.option("--new-password-file", metavar="FILE", type=click.Path(), help="The new passphrase, one line.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def change_command(url: str, password_file: str | None, new_password_file: str | None, as_json: bool) -> None:
+def change_command(place: Place, new_password_file: str | None, as_json: bool) -> None:
     """Put a new passphrase in place of the key that opens the repository at URL now. Other keys stay.
 
     Who has a copy of the old key and its passphrase can open the repository with it for ever.
@@ -100,35 +97,36 @@ def change_command(url: str, password_file: str | None, new_password_file: str |
 
     async def work(repository: Repository) -> tuple[Slot, Slot]:
         store, old = repository.objects.store, repository.slot
+        assert old is not None
         secret = _new_passphrase(new_password_file)
         new = await keys.add(store, repository.kept, secret, Secret.PASSPHRASE, old.label)
         await keys.replace(store, old, new)
         return old, new
 
-    old, new = with_repository(url, password_file, work)
+    old, new = with_repository(place, work, by_secret=True)
     if as_json:
-        json_line("key", {**_fields(url, new), "replaces": keys.id_of(old.name)})
+        json_line("key", {**_fields(place.url, new), "replaces": keys.id_of(old.name)})
     else:
         tell(f"changed: {keys.id_of(new.name)} opens it now, and {keys.id_of(old.name)} is removed")
 
 
 @command.command("remove")
 @click.argument("key")
-@url_argument
-@password_option
+@place_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def remove_command(key: str, url: str, password_file: str | None, as_json: bool) -> None:
+def remove_command(key: str, place: Place, as_json: bool) -> None:
     """Remove KEY, an id or its beginning, from the repository at URL. The one that you open it with stays.
 
     Who has a copy of it and its passphrase can open the repository with it for ever.
     """
 
     async def work(repository: Repository) -> str:
+        assert repository.slot is not None
         return await keys.remove(repository.objects.store, key, repository.slot)
 
-    gone = with_repository(url, password_file, work)
+    gone = with_repository(place, work, by_secret=True)
     if as_json:
-        json_line("removed", {"url": url, "key": gone})
+        json_line("removed", {"url": place.url, "key": gone})
     else:
         tell(f"removed: {gone}")
 

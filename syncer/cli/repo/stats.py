@@ -8,27 +8,26 @@ import msgspec
 from blockfs.cli.parameters import progress
 from blockfs.runtime.output import json_line, table
 from blockfs.runtime.units import format_size
-from syncer.cli.repo.place import Repository, password_option, url_argument, with_repository
+from syncer.cli.repo.place import Place, Repository, place_options, with_repository
 from syncer.remote.repository.maintenance.figures import Figures, figures_of
 
 
 @click.command("stats")
-@url_argument
-@password_option
+@place_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(url: str, password_file: str | None, as_json: bool) -> None:
+def command(place: Place, as_json: bool) -> None:
     """Show what the repository at URL holds, and what that takes on the store. Reads no contents."""
-    with progress() as told:
 
-        async def work(repository: Repository) -> tuple[Repository, Figures]:
+    async def work(repository: Repository) -> tuple[Repository, Figures]:
+        with progress() as told:
             return repository, await figures_of(repository.objects, repository.kept, told)
 
-        repository, found = with_repository(url, password_file, work)
+    repository, found = with_repository(place, work)
     config = repository.kept.config
     if as_json:
         probe = None if config.probe is None else msgspec.structs.asdict(config.probe)
         fields = {"block_size": config.grid, "made": config.made_s, **msgspec.structs.asdict(found), "store": probe}
-        json_line("repository_stats", {"url": url, "repository": repository.kept.repository.hex(), **fields})
+        json_line("repository_stats", {"url": place.url, "repository": repository.kept.repository.hex(), **fields})
         return
     share = f"{100 * found.live_bytes // found.pack_bytes} %" if found.pack_bytes else "-"
     table(

@@ -23,6 +23,7 @@ from syncer.cli.registry.clouds import find_remote
 from syncer.cli.registry.repositories import refuse_inside, unlocked
 from syncer.cli.registry.roots import (
     FORMAT,
+    MIN_POLL_INTERVAL_S,
     OPEN_FILES_INTERVAL_S,
     PATH,
     LinkedRoot,
@@ -59,6 +60,7 @@ class _Choices(msgspec.Struct, frozen=True, kw_only=True):
 
     keep_trash_s: float
     open_files_interval_s: float
+    poll_interval_s: float | None
     limits: Limits
     xattrs: bool
     special_modes: bool
@@ -82,6 +84,11 @@ class _Choices(msgspec.Struct, frozen=True, kw_only=True):
     metavar="TIME",
     help="`watch` pushes files that stay open for writing this often; 0: never; default: 10m.",
 )
+@click.option(
+    "--poll-interval",
+    metavar="TIME",
+    help="Where nobody tells `watch` of others' changes it looks this often, at least; 0: as usual (60s).",
+)
 @click.option("--xattrs/--no-xattrs", default=None, help="Sync extended attributes (user.*), too; default: no.")
 @click.option(
     "--special-modes/--no-special-modes",
@@ -102,6 +109,7 @@ def command(
     relink: bool,
     keep_trash: str | None,
     open_files_interval: str | None,
+    poll_interval: str | None,
     xattrs: bool | None,
     special_modes: bool | None,
     no_create: bool,
@@ -129,8 +137,8 @@ def command(
     if known is not None and known.record.url != remote.url and not relink:
         raise UsageError(f"{shown(path)} is linked to {known.record.url}; --relink links it to another URL")
     registry.refuse_overlap(path)
-    choices = _choices(known, keep_trash, open_files_interval, xattrs=xattrs, special_modes=special_modes)
-    choices = replace(choices, limits=choices.limits.overridden(limit_up, limit_down))
+    times = (keep_trash, open_files_interval, poll_interval)
+    choices = _choices(known, times, (limit_up, limit_down), xattrs=xattrs, special_modes=special_modes)
     volume = _volume_at(path)
     _refuse_twice(registry, path, volume)
     _refuse_nested(registry, path, remote.url)
@@ -275,6 +283,7 @@ def _with(choices: _Choices, remote: Storage, record: RootRecord) -> RootRecord:
         record,
         keep_trash_s=choices.keep_trash_s,
         open_files_interval_s=choices.open_files_interval_s,
+        poll_interval_s=choices.poll_interval_s,
         ca_file=remote.settings.ca_file,
         ignore_certificates=remote.settings.ignore_certificates,
         limit_up=choices.limits.up,
@@ -286,22 +295,34 @@ def _with(choices: _Choices, remote: Storage, record: RootRecord) -> RootRecord:
 
 def _choices(
     known: LinkedRoot | None,
-    keep_trash: str | None,
-    open_files_interval: str | None,
+    times: tuple[str | None, str | None, str | None],
+    rates: tuple[str | None, str | None],
     *,
     xattrs: bool | None,
     special_modes: bool | None,
 ) -> _Choices:
     """What is given on the command line, else what was chosen before, else the defaults."""
+    keep_trash, open_files_interval, poll_interval = times
     kept_s = KEEP_S if known is None else known.record.keep_trash_s
     interval_s = OPEN_FILES_INTERVAL_S if known is None else known.record.open_files_interval_s
+    limits = NO_LIMITS if known is None else known.record.limits
+    poll_s = None if known is None else known.record.poll_interval_s
     return _Choices(
         keep_trash_s=kept_s if keep_trash is None else parse_duration(keep_trash),
         open_files_interval_s=interval_s if open_files_interval is None else parse_duration(open_files_interval),
-        limits=NO_LIMITS if known is None else known.record.limits,
+        poll_interval_s=poll_s if poll_interval is None else _poll_interval_s(poll_interval),
+        limits=limits.overridden(*rates),
         xattrs=(known is not None and known.record.xattrs) if xattrs is None else xattrs,
         special_modes=(known is not None and known.record.special_modes) if special_modes is None else special_modes,
     )
+
+
+def _poll_interval_s(text: str) -> float | None:
+    """What `--poll-interval` says; None: as usual."""
+    span_s = parse_duration(text)
+    if 0 < span_s < MIN_POLL_INTERVAL_S:
+        raise UsageError(f"--poll-interval {text}: expected {MIN_POLL_INTERVAL_S:g}s or more, or 0 for the usual one")
+    return span_s or None
 
 
 def _fresh_state(path: bytes, state: str) -> StateDB:

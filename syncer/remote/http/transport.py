@@ -159,6 +159,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
         ignore_certificates: Trust every certificate: whoever is in between can read everything, the token included.
         limit_up: Bytes of request bodies per second; None: no limit.
         limit_down: Bytes of reply bodies per second; None: no limit.
+        poll_s: Longest pause between two looks for others' changes, where nobody tells of them; None: the usual one.
     """
 
     concurrency: int = 16
@@ -169,6 +170,7 @@ class HttpSettings(msgspec.Struct, frozen=True, kw_only=True):
     ignore_certificates: bool = False
     limit_up: int | None = None
     limit_down: int | None = None
+    poll_s: float | None = None
 
 
 class HttpTransport:

@@ -266,4 +266,6 @@ def open_pithos(
     counters = Counters()
     transport = HttpTransport(parsed, token, settings, counters)
     retry = Retry(policy=policy or RetryPolicy(), draw=draw, host=parsed.origin)
-    return PithosClient(parsed, transport, retry, counters, settings.concurrency)
+    client = PithosClient(parsed, transport, retry, counters, settings.concurrency)
+    client.poll_s = settings.poll_s or client.poll_s
+    return client

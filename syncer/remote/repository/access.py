@@ -94,6 +94,7 @@ def store_of(
         patience=RetryPolicy() if policy is None else policy,
         limit_up=http.limit_up,
         limit_down=http.limit_down,
+        poll_s=http.poll_s,
     )
     return make_store(url, how, environment_for(url, os.environ, environment))
 

@@ -62,6 +62,7 @@ from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Found, Tree
 from syncer.remote.repository.writing.draft import Draft
 from syncer.remote.repository.writing.orders import Work, apply, called
 from syncer.remote.repository.writing.sending import MOST_AT_ONCE, Sender
+from syncer.remote.stores.port import StoreInfo
 
 _MODIFIED: Final = "another version"
 _VIEWS: Final = 4  # earlier ones in which versions are found that were replaced while they are read
@@ -152,13 +153,13 @@ class RepositoryClient:
     async def open(self, *, create: bool = False) -> RemoteInfo:
         """See Remote. Whoever makes a repository is `repo init`, not a client."""
         if self._info is None:
-            text = (await self._objects.store.open(create=create)).text
+            store = await self._objects.store.open(create=create)
             if self._check is not None:
                 await self._check()  # an empty mountpoint is a store without a repository, not an empty share
-            self._info = self._info_of(text)
+            self._info = self._info_of(store)
         return self._info
 
-    def _info_of(self, text: str) -> RemoteInfo:
+    def _info_of(self, store: StoreInfo) -> RemoteInfo:
         return RemoteInfo(
             identity=str(uuid.UUID(bytes=self._objects.keys.repository)),
             grid=Grid(block_size=self._config.grid, block_hash="sha256"),
@@ -167,10 +168,10 @@ class RepositoryClient:
                 moves_trees=0,
                 holds_back=True,
                 keeps_versions=False,
-                waits="polling",
+                waits=store.waits,
                 reads=MOST_AT_ONCE,
             ),
-            text=f"repository on {text}",
+            text=f"repository on {store.text}",
         )
 
     # --- looking

@@ -8,7 +8,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, Literal, ParamSpec, TypeVar
 
 import trio
 
@@ -29,6 +29,7 @@ from syncer.remote.stores.port import (
     size_of,
     too_long,
 )
+from syncer.remote.stores.watching import is_told, watched
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,6 +37,7 @@ T = TypeVar("T")
 _THREADS: Final = 8
 _TEMPORARY: Final = ".tmp-"
 _ABANDONED_NS: Final = 2 * 86400 * 10**9  # no writer takes two days for one object; it is dead
+_UNTOLD_S: Final = 60.0  # of an unmounted disk nothing is told: it is looked whether the directory is still there
 _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # NONBLOCK: a fifo must not hang us
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
 _DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -56,7 +58,7 @@ class DirectoryStore:
 
         Args:
             path: Of the directory, absolute.
-            pace: How often `wait` looks: the kernel tells nothing of what other machines write on a share.
+            pace: How often `wait` looks where the kernel does not tell of all that is written, as on a share.
         """
         self._path = os.fsdecode(path)
         self._pace = pace
@@ -112,7 +114,19 @@ class DirectoryStore:
             # With the numbers of the inodes: a file that was replaced twice within a tick of the clock is another one.
             return tuple(await self._run(self._listed, prefix))
 
-        return await poll(look, seen, self._pace)
+        if seen is None or not prefix or not await trio.to_thread.run_sync(is_told, self._path):
+            return await poll(look, seen, self._pace)
+        while True:
+            # Watched before it is looked at: what is written between the two is told. Anew each time, for the folder
+            # of the prefix may have been made, or replaced, since.
+            async with watched(await trio.to_thread.run_sync(self._folders, prefix)) as changed:
+                if changed is None:
+                    return await poll(look, seen, self._pace)
+                now = await look()
+                if now != seen:
+                    return now
+                with trio.move_on_after(_UNTOLD_S):
+                    await changed()
 
     async def close(self) -> None:
         """See BlobStore."""
@@ -149,7 +163,8 @@ class DirectoryStore:
         if not stat.S_ISDIR(found.st_mode):
             raise NotFoundError(f"{self._path} is not a directory")
         self._identity = (found.st_dev, found.st_ino)
-        return StoreInfo(text=f"directory {self._path}", absent="mostly")
+        waits: Literal["files", "polling"] = "files" if is_told(self._path) else "polling"
+        return StoreInfo(text=f"directory {self._path}", absent="mostly", waits=waits)
 
     def _check(self) -> None:
         """What is about to be called absent must not be so because the disk is not mounted any more.
@@ -164,6 +179,10 @@ class DirectoryStore:
             raise RemoteUnavailableError(f"{self._path}: {error.strerror}; is it mounted?") from None
         if (found.st_dev, found.st_ino) != self._identity:
             raise RemoteUnavailableError(f"{self._path} is not the directory that was opened: was it unmounted?")
+
+    def _folders(self, prefix: str) -> list[str]:
+        """The directories in which something appears, changes or goes when something below a prefix does."""
+        return [folder for folder in (self._path, self._place(prefix)) if os.path.isdir(folder)]
 
     def _place(self, name: str) -> str:
         return f"{self._path}/{name}"

@@ -16,6 +16,7 @@ from syncer.remote.http.transport import HttpSettings
 from syncer.remote.stores.directory import DirectoryStore
 from syncer.remote.stores.limited import LimitedStore
 from syncer.remote.stores.opendal import s3_store
+from syncer.remote.stores.pacing import LOCAL, REMOTE, paced
 from syncer.remote.stores.port import BlobStore
 from syncer.remote.stores.retrying import RetryingStore
 from syncer.remote.stores.sftp import sftp_store
@@ -32,12 +33,14 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
         patience: Of each call.
         limit_up: Bytes of objects per second; None: no limit.
         limit_down: The same of what is read.
+        poll_s: Longest pause between two looks of `wait`; None: the store's own pace.
     """
 
     http: HttpSettings = HttpSettings()
     patience: RetryPolicy = RetryPolicy()
     limit_up: int | None = None
     limit_down: int | None = None
+    poll_s: float | None = None
 
 
 def make_store(url: str, settings: StoreSettings | None = None, environ: Mapping[str, str] | None = None) -> BlobStore:
@@ -66,7 +69,8 @@ def make_store(url: str, settings: StoreSettings | None = None, environ: Mapping
 
 def _bare(url: StoreUrl, settings: StoreSettings, environ: Mapping[str, str]) -> BlobStore:
     if url.scheme == "file":
-        return DirectoryStore(os.fsencode(url.path))
+        return DirectoryStore(os.fsencode(url.path), paced(LOCAL, settings.poll_s))
+    pace = paced(REMOTE, settings.poll_s)
     if url.scheme == "swift":
         found = find_credentials(url.host, environ)
         http = replace(
@@ -76,7 +80,7 @@ def _bare(url: StoreUrl, settings: StoreSettings, environ: Mapping[str, str]) ->
             ca_file=found.ca_file or settings.http.ca_file,
             ignore_certificates=found.ignore_certificates or settings.http.ignore_certificates,
         )
-        return SwiftStore(found.sign_in, url.container, url.prefix, settings=http)
+        return SwiftStore(found.sign_in, url.container, url.prefix, settings=http, pace=pace)
     if url.scheme == "s3":
-        return s3_store(url.container, url.path, environ)
-    return sftp_store(url.host, url.port, url.user, url.path)
+        return s3_store(url.container, url.path, environ, pace)
+    return sftp_store(url.host, url.port, url.user, url.path, pace)

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 import trio
+from msgspec.structs import replace
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +26,11 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
 
 REMOTE: Final = Pace(first_s=2.0, most_s=60.0)  # as the polling of containers: one small request each
 LOCAL: Final = Pace(first_s=1.0, most_s=5.0)  # a directory of a few files costs some 50 µs
+
+
+def paced(usual: Pace, most_s: float | None) -> Pace:
+    """A pace whose longest pause somebody has chosen; None: nobody has. Pure."""
+    return usual if most_s is None else replace(usual, first_s=min(usual.first_s, most_s), most_s=most_s)
 
 
 async def poll(look: Callable[[], Awaitable[object]], seen: object, pace: Pace) -> object:

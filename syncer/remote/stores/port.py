@@ -55,11 +55,13 @@ class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
         text: For a person, in a few words.
         absent: Whether `put(absent=True)` mostly spares the body when the object is there. Never a lock.
         max_bytes: The largest object it takes; None: not told.
+        waits: How `wait` works: it is told of files that change, or looks now and then.
     """
 
     text: str
     absent: Literal["never", "mostly"]
     max_bytes: int | None = None
+    waits: Literal["files", "polling"] = "polling"
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):

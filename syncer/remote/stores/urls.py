@@ -70,6 +70,11 @@ def parse_store_url(text: str) -> StoreUrl:
         raise ValueError(f"{text!r} is no URL of an object store: expected one of {', '.join(FORMS.values())}")
     host, _, path = rest.partition("/")
     form = f"expected {FORMS[scheme]}"
+    if "?prefix=" in rest:
+        raise ValueError(
+            f"{text!r}: a root is all of a repository, no folder of it (?prefix=): make a repository for the folder "
+            f"in a place of its own: {form}"
+        )
     if "?" in rest or "#" in rest:
         raise ValueError(f"{scheme}://{host}…: no query or fragment, please: {form}; a ? in a name is written %3F")
     if ":" in host.rpartition("@")[0] or ("@" in host and scheme != "sftp"):

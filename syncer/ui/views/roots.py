@@ -33,7 +33,11 @@ _CONDITIONS: Final[dict[str, tuple[str, Tone]]] = {
     "away": ("Not there", "warn"),
     "damaged": ("Damaged", "bad"),
 }
-_FOLLOWING: Final = {"changes": "the server tells of changes", "polling": "the server is asked now and then"}
+_FOLLOWING: Final = {
+    "changes": "the server tells of changes",
+    "polling": "the server is asked now and then",
+    "files": "the repository's directory is watched",
+}
 _DONE: Final = ("pushed", "pulled", "moved", "deleted", "conflicts")
 _WORDS: Final = {"conflicts": ("conflict", "conflicts")}
 
