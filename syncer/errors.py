@@ -118,13 +118,19 @@ class ForbiddenError(AuthError):
 
 
 class NotAllowedError(SyncerError):
-    """The host does not let us read or write something of ours: mostly another user's."""
+    """The host does not let us read or write something of ours: mostly another user's.
+
+    Attributes:
+        path: Of it.
+    """
 
     exit_code = ExitCode.AUTH
 
-    def __init__(self, path: str, reason: str) -> None:
+    def __init__(
+        self, path: str, reason: str, likely: str = "it belongs to another user, or its permissions were changed"
+    ) -> None:
         self.path = path
-        super().__init__(f"{path}: {reason}; it belongs to another user, or its permissions were changed")
+        super().__init__(f"{path}: {reason}; {likely}")
 
 
 class RemoteUnavailableError(SyncerError):

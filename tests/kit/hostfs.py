@@ -10,8 +10,8 @@ from pathlib import Path
 MIB = 1 << 20
 
 REFLINKS = {"xfs": (320, "mkfs.xfs", "-q", "-m", "reflink=1"), "btrfs": (1024, "mkfs.btrfs", "-q")}
-"""Of each filesystem with reflinks the size in MiB and what makes it. Nearly nothing of it is written; a smaller btrfs says
-that it is full while a third of it is free, and one that is full kills who touches a mapped page:
+"""Of each filesystem with reflinks the size in MiB and what makes it. Nearly nothing of it is written; a smaller btrfs
+says that it is full while a third of it is free, and one that is full kills who touches a mapped page:
 docs/guide/full-disk.md."""
 
 

@@ -40,7 +40,7 @@ _ABANDONED_NS: Final = 2 * 86400 * 10**9  # no writer takes two days for one obj
 _UNTOLD_S: Final = 60.0  # of an unmounted disk nothing is told: it is looked whether the directory is still there
 _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # NONBLOCK: a fifo must not hang us
 _ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR})
-_DENIED: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+_DENIED: Final = frozenset({errno.EACCES, errno.EPERM})
 
 
 class DirectoryStore:
@@ -149,6 +149,9 @@ class DirectoryStore:
                 raise NoSpaceError(f"{where}; free some space and repeat") from error
             if error.errno in _DENIED:
                 raise NotAllowedError(self._path, str(error.strerror)) from error
+            if error.errno == errno.EROFS:
+                likely = "it can be read, but nothing can be sent there; mount it writable"
+                raise NotAllowedError(self._path, str(error.strerror), likely) from error
             raise RemoteUnavailableError(where) from error
 
     def _open(self, create: bool) -> StoreInfo:

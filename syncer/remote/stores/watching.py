@@ -77,7 +77,14 @@ def _started(folders: Sequence[str], tell: Callable[[], None]) -> BaseObserver |
             tell()
 
     # What is read is no event: a look would tell of itself.
-    events = [FileClosedEvent, FileMovedEvent, FileDeletedEvent, DirCreatedEvent, DirMovedEvent, DirDeletedEvent]
+    events: list[type[FileSystemEvent]] = [
+        FileClosedEvent,
+        FileMovedEvent,
+        FileDeletedEvent,
+        DirCreatedEvent,
+        DirMovedEvent,
+        DirDeletedEvent,
+    ]
     logging.getLogger("watchdog").setLevel(logging.CRITICAL)  # in some races it logs tracebacks
     observer = Observer()
     try:

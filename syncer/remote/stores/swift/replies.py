@@ -30,7 +30,7 @@ _MEANT: Final[dict[int, tuple[type[SyncerError], str]]] = {
     403: (ForbiddenError, "; see that the user may read and write the container"),
     404: (NotFoundError, "; is the container there?"),
     413: (OverQuotaError, "; make room there, or have the quota raised"),
-    507: (NoSpaceError, ""),
+    507: (NoSpaceError, "; its disks are full"),
 }
 _MAX_RETRY_AFTER_S: Final = 120.0
 _TEXT_LIMIT: Final = 200

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from syncer.errors import NoSpaceError, NotFoundError, RemoteUnavailableError
+from syncer.errors import NoSpaceError, NotAllowedError, NotFoundError, RemoteUnavailableError
 from syncer.remote.http.transport import BadReplyError
 from syncer.remote.stores.directory import DirectoryStore
 
@@ -180,6 +180,22 @@ def test_a_full_disk_is_told_as_such_and_leaves_nothing(
         trio.run(store.put, "packs/one", NEW)
     monkeypatch.undo()
     assert os.listdir(tmp_path / "store/packs") == ["one"]
+    assert trio.run(store.get, "packs/one") == OLD
+
+
+@pytest.mark.parametrize(("number", "said"), [(errno.EROFS, "mount it writable"), (errno.EACCES, "permissions")])
+def test_a_directory_that_can_not_be_written_is_told_with_what_to_do(
+    number: int, said: str, store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trio.run(store.put, "packs/one", OLD)
+
+    def fail(step: str, args: tuple[Any, ...]) -> None:
+        if step == "pwrite":
+            raise OSError(number, os.strerror(number))
+
+    call_each(monkeypatch, fail)
+    with pytest.raises(NotAllowedError, match=said):
+        trio.run(store.put, "packs/two", NEW)
     assert trio.run(store.get, "packs/one") == OLD
 
 
