@@ -29,6 +29,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         policy: Of each request; None: patient.
         draw: Random numbers, 0 to 1.
         memory: File in which a device of a repository remembers its head; None: it only looks.
+        cache: Folder for what never changes of a repository on a store of other machines; None: nothing is kept.
     """
 
     url: str
@@ -37,6 +38,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     policy: RetryPolicy | None = None
     draw: Callable[[], float] = random.random
     memory: str | None = None
+    cache: str | None = None
 
     def __repr__(self) -> str:
         return f"Way({self.url})"
@@ -65,7 +67,12 @@ def _repository(way: Way) -> Remote:
     from syncer.remote.repository.access import Access, open_repository  # noqa: PLC0415 - likewise
 
     return open_repository(
-        way.url, Access.read(way.secret), settings=way.settings, policy=way.policy, memory=way.memory
+        way.url,
+        Access.read(way.secret),
+        settings=way.settings,
+        policy=way.policy,
+        memory=way.memory,
+        cache=way.cache,
     )
 
 

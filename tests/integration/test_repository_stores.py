@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from syncer.cli.registry.roots import Registry
 from syncer.watch import control
 from tests.fakes.httpscript import Answer, Arrived, serving
 from tests.integration.sharing import Share, new_share
@@ -79,6 +81,9 @@ def test_swift(tmp_path: Path, clean: pytest.MonkeyPatch, capsys: pytest.Capture
     place = f"swift://{sign_in(clean, swift)}/share/of%20us"
     share = new_share(tmp_path, clean, capsys, place)
     first, _ = both_ways(share)
+    rested = share.reconcile(first)["requests"]
+    shutil.rmtree(Registry(os.environ).get(os.fsencode(first)).cache)
+    assert share.reconcile(first)["requests"] > rested  # what never changes is read once
     checks = {line["subject"]: line for line in share("doctor", first, "--json")}
     assert checks["store"]["level"] == checks["clock"]["level"] == "ok"
     clean.setenv("ST_AUTH", "http://127.0.0.1:9/auth/v1.0")  # another cloud's, of a shell that is used for it

@@ -67,6 +67,7 @@ _NO_PEERS: Final = "no-peers"
 _TOKEN: Final = "token"  # noqa: S105 - the name of a file
 _KEY: Final = "repository"
 _HEAD: Final = "head"
+_CACHE: Final = "cache"
 _MEDIUM: Final = frozenset({errno.EIO, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG})  # concern one record, not all
 _AGAIN: Final = "remove it and link that root again: both sides are then united, and nothing is deleted"
 
@@ -217,6 +218,11 @@ class LinkedRoot(msgspec.Struct, frozen=True, kw_only=True):
     def head(self) -> str:
         """File in which a device of a repository remembers its last commit."""
         return os.path.join(self.state, _HEAD)
+
+    @property
+    def cache(self) -> str:
+        """Folder for what never changes of a repository, so that it is not asked for twice."""
+        return os.path.join(self.state, _CACHE)
 
     def secret(self) -> str:
         """What `link` kept to open the share: a server's token; of a repository `remote.repository.access.Access`.

@@ -144,6 +144,7 @@ def open_share(root: LinkedRoot, settings: HttpSettings | None = None, policy: R
             settings=root.record.settings if settings is None else settings,
             policy=policy,
             memory=root.head,
+            cache=root.cache,
         )
     )
 
