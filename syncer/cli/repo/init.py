@@ -12,7 +12,7 @@ from blockfs.cli.parameters import progress
 from blockfs.runtime.output import json_line, note, shown, tell
 from blockfs.runtime.units import format_size, parse_size
 from syncer.cli.passphrase import repository_secret
-from syncer.cli.repo.place import Place, place_options, with_store
+from syncer.cli.repo.place import Place, place_options, using
 from syncer.errors import UsageError
 from syncer.remote.repository.format.config import MAX_GRID, MIN_GRID
 from syncer.remote.repository.making import create
@@ -38,7 +38,8 @@ def command(place: Place, block_size: str, label: str | None, as_json: bool) -> 
     _refuse_other_files(place.url)
     passphrase = repository_secret(place.password_file, os.environ, new=True)
 
-    async def work(info: StoreInfo) -> tuple[StoreInfo, Kept, str]:
+    async def work() -> tuple[StoreInfo, Kept, str]:
+        info = await store.open(create=True)
         with progress() as told:
             told("making keys, and looking at what the store does")
             kept, recovery = await create(
@@ -46,7 +47,7 @@ def command(place: Place, block_size: str, label: str | None, as_json: bool) -> 
             )
         return info, kept, recovery
 
-    info, kept, recovery = with_store(store, work, create=True)
+    info, kept, recovery = using(store, work)
     if as_json:
         seen = kept.config.probe
         assert seen is not None

@@ -18,11 +18,11 @@ from syncer.cli.passphrase import PASSWORD_FILE_HELP, is_given, repository_secre
 from syncer.cli.registry.repositories import KeptKey, find_store, keys_kept_for
 from syncer.cli.registry.roots import Registry
 from syncer.remote.parallel import one_error
-from syncer.remote.repository.access import another_device, store_of
+from syncer.remote.repository.access import another_device, open_store, store_of
 from syncer.remote.repository.format.keys import MasterKey, derive
 from syncer.remote.repository.format.slots import Slot
 from syncer.remote.repository.objects import Objects
-from syncer.remote.repository.opening import Kept, check, repository_there, unlock_by
+from syncer.remote.repository.opening import Kept, check, unlock_by
 from syncer.remote.stores.opening import StoreSettings, make_store
 from syncer.remote.stores.port import BlobStore, StoreInfo
 
@@ -128,8 +128,9 @@ def with_repository(place: Place, work: Callable[[Repository], Awaitable[T]], *,
     store = place.store(found[0] if found else None)
     secret = None if found else repository_secret(place.password_file, os.environ)
 
-    async def opened(info: StoreInfo) -> T:
-        kept, slot = await _of_a_root(store, found), None
+    async def run() -> T:
+        info, repository = await open_store(store, place.url)
+        kept, slot = await _of_a_root(store, found, repository), None
         if kept is None:
             typed = secret or repository_secret(place.password_file, os.environ)
             with progress() as told:
@@ -138,12 +139,11 @@ def with_repository(place: Place, work: Callable[[Repository], Awaitable[T]], *,
         objects = Objects(store, derive(MasterKey(kept.master), kept.repository))
         return await work(Repository(url=place.url, info=info, kept=kept, slot=slot, objects=objects))
 
-    return with_store(store, opened)
+    return using(store, run)
 
 
-async def _of_a_root(store: BlobStore, found: Sequence[KeptKey]) -> Kept | None:
-    """What linked roots keep of the repository that is there now; None: nothing, it may be another one by now."""
-    repository = await repository_there(store) if found else b""
+async def _of_a_root(store: BlobStore, found: Sequence[KeptKey], repository: bytes) -> Kept | None:
+    """What a linked root keeps of the repository that is there now; None: nothing, it may be another one by now."""
     kept = next((key.access.kept for key in found if key.access.kept.repository == repository), None)
     if kept is None:
         return None
@@ -151,18 +151,12 @@ async def _of_a_root(store: BlobStore, found: Sequence[KeptKey]) -> Kept | None:
     return another_device(kept)
 
 
-def with_store(store: BlobStore, work: Callable[[StoreInfo], Awaitable[T]], *, create: bool = False) -> T:
-    """Open a store, do something, and close it.
-
-    Args:
-        store: As `make_store` made it.
-        work: What to do.
-        create: Make the container or the directory if it is not there.
-    """
+def using(store: BlobStore, work: Callable[[], Awaitable[T]]) -> T:
+    """Do something with a store, and close it."""
 
     async def run() -> T:
         try:
-            return await work(await store.open(create=create))
+            return await work()
         finally:
             with trio.CancelScope(shield=True):
                 await store.close()

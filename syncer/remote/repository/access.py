@@ -31,7 +31,7 @@ from syncer.remote.repository.opening import Kept, check, repository_there, unlo
 from syncer.remote.stores.caching import CachedStore
 from syncer.remote.stores.environment import environment_for
 from syncer.remote.stores.opening import StoreSettings, make_store
-from syncer.remote.stores.port import BlobStore
+from syncer.remote.stores.port import BlobStore, StoreInfo
 from syncer.remote.stores.urls import parse_store_url
 
 _FORMAT = 1
@@ -156,7 +156,7 @@ async def repository_at(
     """
     store = store_of(url, environment, settings=settings)
     try:
-        repository = await _open(store, url)
+        _, repository = await open_store(store, url)
         if kept is not None and kept.repository == repository:
             await check(store, kept)
         return repository
@@ -172,7 +172,7 @@ async def unlocked(url: str, environment: Mapping[str, str], settings: HttpSetti
     """
     store = store_of(url, environment, settings=settings)
     try:
-        await _open(store, url)
+        await open_store(store, url)
         return await unlock(store, secret)
     finally:
         await store.close()
@@ -183,15 +183,27 @@ def another_device(kept: Kept) -> Kept:
     return replace(kept, device=DeviceId(os.urandom(DEVICE_BYTES)))
 
 
-async def _open(store: BlobStore, url: str) -> bytes:
-    """Open a store; the id of the repository there."""
+async def open_store(store: BlobStore, url: str) -> tuple[StoreInfo, bytes]:
+    """Open a store that should hold a repository.
+
+    Args:
+        store: Its first call.
+        url: As messages name it.
+
+    Returns:
+        What the store says of itself, and the id of the repository there.
+
+    Raises:
+        NotFoundError: There is no store, or no repository; says what makes one.
+        SyncerError: See `BlobStore.open` and `opening.repository_there`.
+    """
     remedy = f"`blocksync repo init {url}` makes one"
     try:
-        await store.open()
+        info = await store.open()
     except NotFoundError as error:
         raise NotFoundError(f"no repository at {url} ({error}); {remedy}") from None
     try:
-        return await repository_there(store)
+        return info, await repository_there(store)
     except NotFoundError:
         raise NotFoundError(f"there is no repository at {url}; {remedy}") from None
 
