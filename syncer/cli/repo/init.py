@@ -43,7 +43,11 @@ def command(place: Place, block_size: str, label: str | None, as_json: bool) -> 
         with progress() as told:
             told("making keys, and looking at what the store does")
             kept, recovery = await create(
-                store, passphrase, grid=grid, label=socket.gethostname() if label is None else label
+                store,
+                passphrase,
+                grid=grid,
+                where=info.text,
+                label=socket.gethostname() if label is None else label,
             )
         return info, kept, recovery
 

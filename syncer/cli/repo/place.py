@@ -126,16 +126,16 @@ def with_repository(place: Place, work: Callable[[Repository], Awaitable[T]], *,
     asks = by_secret or is_given(place.password_file, os.environ)
     found = [] if asks else keys_kept_for(place.canonical_url, Registry(os.environ))
     store = place.store(found[0] if found else None)
-    secret = None if found else repository_secret(place.password_file, os.environ)
 
     async def run() -> T:
         info, repository = await open_store(store, place.url)
-        kept, slot = await _of_a_root(store, found, repository), None
+        kept = await _of_a_root(store, found, repository)
+        slot: Slot | None = None
         if kept is None:
-            typed = secret or repository_secret(place.password_file, os.environ)
+            secret = repository_secret(place.password_file, os.environ)  # of nothing there is none: asked for last
             with progress() as told:
                 told("opening the repository")
-                kept, slot = await unlock_by(store, typed)
+                kept, slot = await unlock_by(store, secret)
         objects = Objects(store, derive(MasterKey(kept.master), kept.repository))
         return await work(Repository(url=place.url, info=info, kept=kept, slot=slot, objects=objects))
 
