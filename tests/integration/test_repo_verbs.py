@@ -41,7 +41,7 @@ def test_init_refuses_a_place_that_is_not_empty_and_leaves_it_alone(repo: Repo, 
     repo("init")
     before = sorted(repo.folder.rglob("*"))
     (line,) = repo("init", expect=2)
-    assert "holds a repository already" in line["message"]
+    assert f"{repo.url}: there is a repository already" in line["message"]
     assert sorted(repo.folder.rglob("*")) == before
     for name in ("IMG 0001.JPG", "photo.jpg"):
         other = Repo(tmp_path / name.replace(" ", "-").lower())

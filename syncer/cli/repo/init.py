@@ -42,13 +42,11 @@ def command(place: Place, block_size: str, label: str | None, as_json: bool) -> 
         info = await store.open(create=True)
         with progress() as told:
             told("making keys, and looking at what the store does")
-            kept, recovery = await create(
-                store,
-                passphrase,
-                grid=grid,
-                where=info.text,
-                label=socket.gethostname() if label is None else label,
-            )
+            named = socket.gethostname() if label is None else label
+            try:
+                kept, recovery = await create(store, passphrase, grid=grid, label=named)
+            except UsageError as error:
+                raise UsageError(f"{place.url}: {error}") from None
         return info, kept, recovery
 
     info, kept, recovery = using(store, work)

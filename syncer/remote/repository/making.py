@@ -43,7 +43,6 @@ async def create(
     passphrase: str,
     *,
     grid: int,
-    where: str = "the place",
     label: str = "",
     log2_n: int = LOG2_N,
     clock: Callable[[], float] = time.time,
@@ -55,7 +54,6 @@ async def create(
         store: Open.
         passphrase: Opens it from now on.
         grid: Bytes of a block of the share.
-        where: The store, for messages.
         label: What people call the passphrase's key.
         log2_n: scrypt's cost; less than the default is for tests.
         clock: Seconds since the epoch.
@@ -67,7 +65,7 @@ async def create(
     Raises:
         UsageError: There is one already, or something else, or the passphrase is too short.
     """
-    await _free(store, where)
+    await _free(store)
     master, repository = MasterKey(os.urandom(KEY_BYTES)), os.urandom(REPOSITORY_BYTES)
     recovery = recovery_key(os.urandom(SECRET_BYTES))
     now_s = int(clock())
@@ -100,7 +98,7 @@ def new_slot(
     )
 
 
-async def _free(store: BlobStore, where: str) -> None:
+async def _free(store: BlobStore) -> None:
     """See that nothing is there but what a `create` that died has left.
 
     Raises:
@@ -109,12 +107,12 @@ async def _free(store: BlobStore, where: str) -> None:
     names = [blob.name for blob in await store.listing("")]
     if configs.NAME in names:
         raise UsageError(
-            f"{where} holds a repository already: expected an empty place; use that one, or choose another place"
+            "there is a repository already: expected an empty place; use that one, or choose another place"
         )
     others = [name for name in names if not name.startswith(_OF_NOBODY)]
     if others:
         raise UsageError(
-            f"{where} holds other things already, such as {others[0]} ({len(others)} in all): expected an empty place; "
+            f"there are other things already, such as {others[0]} ({len(others)} in all): expected an empty place; "
             "choose another one, or a folder below it"
         )
 

@@ -208,8 +208,8 @@ def open_any(slots: Iterable[Slot], repository: bytes, passphrase: str) -> tuple
     if not ours:
         raise AuthError("the repository has no key slot that belongs to it: nothing opens it but a linked root's key")
     raise AuthError(
-        f"wrong passphrase: it opens none of the repository's {len(ours)} keys; expected one that was given to `repo init` "
-        "or `repo key`, a recovery key, or a key file as --password-file"
+        f"wrong passphrase: it opens none of the repository's {len(ours)} keys; expected one that was given to `repo "
+        "init` or `repo key`, a recovery key, or a key file as --password-file"
     )
 
 
