@@ -53,7 +53,8 @@ def test_of_an_image_only_changed_blocks_are_read_and_sent_and_only_they_come_do
     up, down = share.reconcile(first), share.reconcile(second)
     assert up["bytes_read_local"] <= 3 * BLOCK  # what changed, and chunks that reach into its neighbours
     assert up["bytes_sent"] < FEW_BYTES
-    assert (down["blocks_received"], down["bytes_read_local"]) == (1, 0)
+    assert down["blocks_received"] == 1
+    assert down["bytes_read_local"] <= 3 * BLOCK  # chunks that are here need not come
     assert down["bytes_received"] < FEW_BYTES
     assert content(first) == content(second)
     share.at_rest(first, second)
@@ -100,7 +101,7 @@ def test_snapshots_stay_as_they_are_and_stay_here(share: Share, pair: tuple[Path
     assert (second / ".snapshots/before/file").read_bytes() == b"old"
     share.reconcile(first)
     assert not (first / ".snapshots/before").exists()
-    command("snapshot", second, "before", "--delete")
+    command("snapshot", "delete", second, "before")
 
 
 def test_a_volume_and_a_folder_are_devices_of_one_repository(share: Share, pair: tuple[Path, Path]) -> None:
