@@ -10,7 +10,10 @@ python -m benchmarks repository [--repetitions N] [PART…]
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
+from typing import Final
 
 from benchmarks import (
     bench_chunks,
@@ -26,6 +29,8 @@ from benchmarks import (
     bench_watch,
     harness,
 )
+
+PROJECT: Final = Path(__file__).parents[1]
 
 BENCHMARKS = {
     "chunks": bench_chunks.run,
@@ -48,6 +53,9 @@ BENCHMARKS = {
 
 def main() -> None:
     """Run the named ones, or all but those that have tables of their own: `lan`, `targets`, `space` and the like."""
+    # An installed command has its byte code: those that are measured have theirs, also where the environment forbids it.
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(PROJECT / ".pycache"))
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if sys.argv[1:2] == ["lan"]:
         from benchmarks.lan import command  # noqa: PLC0415 - it loads what talks with peers
 

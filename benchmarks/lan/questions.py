@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import socket
 import statistics
 import subprocess
@@ -32,9 +33,12 @@ def run(sizes: Sizes) -> list[Row]:
     with office(2, "--block-size", "4KiB") as here:
         ids = _publish(here, sizes.ids)
         holder, asking = (here.fresh(node) for node in here.lan.nodes[2:])
-        until_pulled([Daemon(holder)], 1)
+        daemon = Daemon(holder)
+        until_pulled([daemon], 1)
         asking("reconcile", asking.root)  # it learns the key
         asker = AskerProgram(asking)
+        for process, core in ((daemon.process, 0), (asker.process, 1)):  # each has one for itself, as two machines have
+            os.sched_setaffinity(process.pid, {core})
         asker.ask(ids, 1, 10)
         for _ in range(sizes.repetitions):
             echoes.append(_echoes(here.lan.nodes[2], here.lan.nodes[3], sizes.questions))

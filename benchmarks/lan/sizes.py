@@ -12,7 +12,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         repetitions: Of each measurement.
-        families: Repetitions of what takes seven minutes: nodes that get an image family together.
+        families: Repetitions of what takes four minutes: nodes that get an image family together.
         questions: Of one id, in each repetition.
         ids: That are asked for at once.
         passes: Cycles that fetch one small file, in each repetition.
@@ -51,7 +51,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
 
 FULL = Sizes(
     repetitions=5,
-    families=1,
+    families=5,
     questions=500,
     ids=10_000,
     passes=20,

@@ -66,10 +66,9 @@ def small(sizes: Sizes) -> list[Row]:
 
 
 def _rows(part: str, work: str, sizes: Sizes, files: dict[str, int], block: int, repetitions: int) -> list[Row]:
-    alone, together = [], []
-    for _ in range(repetitions):
-        alone.append(_Run(1, sizes.server_mbit_s, files, block))
-        together.append(_Run(sizes.nodes, sizes.server_mbit_s, files, block))
+    # One alone takes as long as the line does, each time: once is enough.
+    alone = [_Run(1, sizes.server_mbit_s, files, block)] * repetitions
+    together = [_Run(sizes.nodes, sizes.server_mbit_s, files, block) for _ in range(repetitions)]
     blocks = sum(size // block for size in files.values())
     copies = Row(
         part=part, work=f"{work}, server of {sizes.server_mbit_s:g} Mbit/s: copies it sends", unit="times",
