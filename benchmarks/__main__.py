@@ -53,7 +53,7 @@ BENCHMARKS = {
 
 def main() -> None:
     """Run the named ones, or all but those that have tables of their own: `lan`, `targets`, `space` and the like."""
-    # An installed command has its byte code: those that are measured have theirs, also where the environment forbids it.
+    # An installed command has its byte code: so have those that are measured, also where the environment forbids it.
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(PROJECT / ".pycache"))
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if sys.argv[1:2] == ["lan"]:
