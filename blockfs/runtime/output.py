@@ -15,6 +15,9 @@ JSON_VERSION: Final = 1
 
 _CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f]")  # C0, DEL, C1
 
+# They turn the direction of what follows: `invoice<U+202E>fdp.exe` would read as a PDF, and turn the rest of the line.
+_DIRECTIONS: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
+
 JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
 
 
@@ -62,6 +65,11 @@ def printable(text: str) -> str:
     newline in one would make a line that whoever reads the output takes for another message.
     """
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+
+
+def plain(text: str) -> str:
+    r"""The same for what draws text in both directions: marks that turn it appear as `\u…`, too."""
+    return _DIRECTIONS.sub(lambda found: f"\\u{ord(found[0]):04x}", printable(text))
 
 
 def shown(path: bytes) -> str:

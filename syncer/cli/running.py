@@ -10,7 +10,8 @@ import click
 from blockfs.errors import ExpectedError
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import code_of, said
-from blockfs.runtime.output import json_line, note
+from blockfs.runtime.output import json_line
+from blockfs.runtime.terminal import complain
 from syncer.cli.commands import blocksync
 from syncer.cli.failures import ToldError
 
@@ -42,7 +43,7 @@ def _reported(error: Exception, *, as_json: bool) -> int:
     if isinstance(error, click.ClickException):
         error.show()
     else:
-        note(f"blocksync: {message}")
+        complain(message)
     if as_json:
         json_line("error", {"root": None, "exit_code": code, "message": message})
     return code

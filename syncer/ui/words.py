@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
-from typing import Final
 
-from blockfs.runtime.output import printable, shown
+from blockfs.runtime import output
+from blockfs.runtime.output import shown
 from blockfs.runtime.units import format_size
-
-# They turn the direction of what follows: `invoice<U+202E>fdp.exe` would read as a PDF, and turn the rest of the line.
-_DIRECTIONS: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
 
 
 def name(path: bytes) -> str:
@@ -20,7 +16,7 @@ def name(path: bytes) -> str:
 
 def plain(text: str) -> str:
     """A text that may hold such a path."""
-    return _DIRECTIONS.sub(lambda found: f"\\u{ord(found[0]):04x}", printable(text))
+    return output.plain(text)
 
 
 def size(size_bytes: float) -> str:

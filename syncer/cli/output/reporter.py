@@ -12,6 +12,7 @@ import trio
 
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import JsonValue, json_line, note, printable, shown
+from blockfs.runtime.terminal import Paint, Painted
 from blockfs.runtime.units import format_size
 from syncer.cli.output import columns
 from syncer.cli.output.progress import Progress
@@ -133,7 +134,12 @@ class Teller:
         if self._broken_off and not any(counts[name] for name in (*_DONE, "mutating_requests")):
             return  # the message says all
         title = f"{self._root} (dry run: nothing was changed)" if report.dry_run else self._root
-        columns.pairs(title, list(_rows(report, counts)), numbers=True)
+        if not self._broken_off and not report.failures and not any(counts[name] for name in _DONE):
+            # Of ten roots nine are in step: they must not push the tenth from the screen.
+            cost = f"{report.seconds:.1f} s, {counts['requests']} requests"
+            columns.line(Painted(title, Paint.STRONG), ": ", Painted("in step", Paint.GOOD), f", {cost}")
+            return
+        columns.pairs(Painted(title, Paint.STRONG), list(_rows(report, counts)), numbers=True)
 
     def _action(self, action: Action, path: RelPath) -> None:
         kind = type(action).__name__.lower()
@@ -150,11 +156,11 @@ class Teller:
         json_line(kind, {"root": self._root, **fields}, flush=flush)
 
 
-def _rows(report: Report, counts: Mapping[str, int | float]) -> Iterator[tuple[str, str]]:
+def _rows(report: Report, counts: Mapping[str, int | float]) -> Iterator[tuple[str, columns.Cell]]:
     for name in _DONE:
-        yield name, str(counts[name])
+        yield name, Painted(str(counts[name]), Paint.WARN if name == "conflicts" and counts[name] else None)
     if report.failures:
-        yield "not synced", str(len(report.failures))
+        yield "not synced", Painted(str(len(report.failures)), Paint.BAD)
     yield "sent", f"{format_size(int(counts['bytes_sent']))}, {counts['blocks_sent']} blocks"
     yield "received", f"{format_size(int(counts['bytes_received']))}, {counts['blocks_received']} blocks"
     if counts["blocks_from_peers"]:

@@ -7,7 +7,8 @@ from typing import Final
 
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import code_of, said
-from blockfs.runtime.output import json_line, note, shown
+from blockfs.runtime.output import json_line, shown
+from blockfs.runtime.terminal import complain
 from syncer.cli.failures import ToldError
 from syncer.cli.registry.roots import BadRecord, Linked, LinkedRoot
 from syncer.errors import EXPECTED
@@ -45,7 +46,7 @@ def for_each(linked: Linked, work: Callable[[LinkedRoot], int | None], *, alone:
                 json_line("error", {"root": shown(root.path), "exit_code": codes[-1], "message": said(error)})
             if alone:
                 raise (ToldError() if as_json else error) from error
-            note(f"blocksync: {shown(root.path)}: {said(error)}")
+            complain(f"{shown(root.path)}: {said(error)}")
     return worst([*codes, *tell_bad(linked.bad, as_json=as_json)])
 
 
@@ -58,7 +59,7 @@ def tell_bad(records: Iterable[BadRecord], *, as_json: bool) -> list[int]:
     codes = []
     for bad in records:
         codes.append(bad.error.exit_code)
-        note(f"blocksync: {bad.error}")
+        complain(str(bad.error))
         if as_json:
             json_line("error", {"root": None, "record": bad.path, "exit_code": codes[-1], "message": str(bad.error)})
     return codes

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import code_of, said
 from blockfs.runtime.output import note, shown
+from blockfs.runtime.terminal import complain
 from syncer.cli.failures import ToldError
 from syncer.cli.interpreter import look_rarely
 from syncer.cli.lan.lanlink import peers_for
@@ -99,7 +100,7 @@ def command(
         except EXPECTED as error:
             if root is not None or plan is not None:
                 raise (ToldError() if as_json else error) from error
-            note(f"blocksync: {shown(linked.path)}: {said(error)}")
+            complain(f"{shown(linked.path)}: {said(error)}")
             codes.append(code_of(error))
     return worst([*codes, *tell_bad(chosen.bad, as_json=as_json)])
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
 from contextlib import suppress
-from datetime import UTC, datetime
 
 import click
 import msgspec
@@ -13,17 +12,17 @@ import msgspec
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import JsonValue, json_line, note, shown
-from blockfs.runtime.units import format_size
 from syncer.cli.lan.peering import switched_off
-from syncer.cli.output import columns
-from syncer.cli.registry.roots import PATH, BadRecord, LinkedRoot, Registry
+from syncer.cli.output import standing
+from syncer.cli.output.standing import time_text
+from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
 from syncer.core.conflict import CONFLICT_MARK
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict
 from syncer.core.model import RelPath
 from syncer.core.paths import join
 from syncer.engine.root_state import SHARED, LastCycle, RootState
-from syncer.errors import EXPECTED, RootIdentityError
+from syncer.errors import EXPECTED, RootIdentityError, UsageError
 from syncer.local.folder.identity import open_folder
 from syncer.local.twins.held import Held, held
 from syncer.state.keyfile import KeyFile
@@ -64,10 +63,16 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
 @click.command("status")
 @click.argument("root", type=PATH, required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per root.")
+@click.option(
+    "--metrics", "as_metrics", is_flag=True, help="Print how `watch` stands in the text format of Prometheus."
+)
 @click.option("--follow", is_flag=True, help="Show how `blocksync watch` stands, live, until Ctrl-C.")
-def command(root: bytes | None, as_json: bool, follow: bool) -> int | None:
+def command(*, root: bytes | None, as_json: bool, as_metrics: bool, follow: bool) -> int | None:
     """Show ROOT's (default: every linked root's) link, last cycle, what is pending, and conflict copies."""
     registry = Registry(os.environ)
+    if as_metrics:
+        _tell_metrics(registry, alone=not (root or as_json or follow))
+        return None
     chosen = registry.chosen(root)
     if not chosen.roots and not chosen.bad:
         note("nothing is linked; `blocksync link ROOT URL` links a folder")
@@ -78,18 +83,40 @@ def command(root: bytes | None, as_json: bool, follow: bool) -> int | None:
         return None
     daemon = control.live(registry.socket)
     live = {} if daemon is None else {each.uuid: each for each in daemon.roots}
+    found: list[RootStatus] = []
 
     def work(linked: LinkedRoot) -> None:
         status = look(linked, live.get(linked.record.uuid), switched_off(linked, registry, os.environ))
         if as_json:
             json_line("status", _fields(status))
         else:
-            _show(status)
+            found.append(status)
 
     code = for_each(chosen, work, alone=root is not None, as_json=as_json)
+    if len(found) > 1:
+        standing.overview(found, watched=daemon is not None, now_s=time.time())
+    for status in found if len(found) == 1 else []:
+        standing.show(status)
     for bad in [] if as_json else chosen.bad:
-        _show_bad(bad, watched=bad.uuid in live)
+        standing.show_bad(bad, watched=bad.uuid in live)
     return code
+
+
+def _tell_metrics(registry: Registry, *, alone: bool) -> None:
+    """The daemon's figures.
+
+    Raises:
+        UsageError: Something else was asked for, too.
+        NotWatchingError: There is no daemon.
+    """
+    if not alone:
+        raise UsageError("--metrics is about all roots of the daemon: it goes with neither ROOT, --json nor --follow")
+    live = control.live(registry.socket)
+    if live is None:
+        raise control.NotWatchingError
+    from syncer.cli.output import metrics  # noqa: PLC0415 - its library, for who asks for figures
+
+    click.echo(metrics.daemon_exposition(live), nl=False)
 
 
 def look(linked: LinkedRoot, live: RootLive | None = None, off: str = "") -> RootStatus:
@@ -201,7 +228,7 @@ def _fields(status: RootStatus) -> dict[str, JsonValue]:
     record, last = status.root.record, status.last
     cycle: JsonValue = None
     if last is not None:
-        cycle = {"ended": _time(last.ended_ns), "exit_code": last.exit_code, "error": last.error, **last.counts}
+        cycle = {"ended": time_text(last.ended_ns), "exit_code": last.exit_code, "error": last.error, **last.counts}
     return {
         "root": shown(status.root.path),
         "url": record.url,
@@ -212,9 +239,14 @@ def _fields(status: RootStatus) -> dict[str, JsonValue]:
         "last_cycle": cycle,
         "last_shared": None
         if status.shared is None
-        else {"ended": _time(status.shared.ended_ns), **_shared(status.shared)},
+        else {"ended": time_text(status.shared.ended_ns), **_shared(status.shared)},
         "pending": [
-            {"path": shown(problem.path), "kind": problem.kind, "text": problem.text, "since": _time(problem.since_ns)}
+            {
+                "path": shown(problem.path),
+                "kind": problem.kind,
+                "text": problem.text,
+                "since": time_text(problem.since_ns),
+            }
             for problem in status.problems
         ],
         "conflicts": [shown(path) for path in status.conflicts],
@@ -226,61 +258,5 @@ def _fields(status: RootStatus) -> dict[str, JsonValue]:
     }
 
 
-def _show(status: RootStatus) -> None:
-    record, last = status.root.record, status.last
-    rows = [
-        ("linked to", record.url),
-        ("condition", f"{status.condition}: {status.detail}" if status.detail else status.condition),
-        ("watched", _watched(status)),
-    ]
-    if last is not None:
-        done = ", ".join(f"{last.counts.get(key, 0)} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
-        rows.append(("last cycle", f"{_time(last.ended_ns)}, exit code {last.exit_code}: {done}"))
-    if status.shared is not None:
-        rows.append(("blocks", f"{_time(status.shared.ended_ns)}: {_blocks(status.shared.counts)}"))
-    if status.lan_off:
-        rows.append(("LAN", f"off: {status.lan_off}"))
-    elif status.lan_passphrase:
-        rows.append(("LAN", "by passphrase: devices without it, or with another one, are no peers"))
-    if status.twins.files:
-        told = f"{status.twins.files}, to find what changes in large files; room they hold:"
-        rows.append(("twins", f"{told} {format_size(status.twins.bytes)}"))
-    rows += [
-        ("pending" if problem.kind == "failure" else "note", f"{shown(problem.path)}: {problem.text}")
-        for problem in status.problems
-    ]
-    rows += [("conflict copy", shown(path)) for path in status.conflicts]
-    columns.pairs(shown(status.root.path), rows)
-
-
 def _shared(cycle: LastCycle) -> dict[str, JsonValue]:
     return {key: cycle.counts.get(key, 0) for key in ("blocks_received", *SHARED)}
-
-
-def _blocks(counts: Mapping[str, int | float]) -> str:
-    """Where blocks came from, and how many went to other devices."""
-    words = {
-        "received": "from the server",
-        "from_peers": "from peers",
-        "from_roots": "from other roots",
-        "to_peers": "to peers",
-    }
-    return ", ".join(f"{counts.get(f'blocks_{key}', 0)} {text}" for key, text in words.items())
-
-
-def _show_bad(bad: BadRecord, *, watched: bool) -> None:
-    """A root of which nothing is known, not even where it is."""
-    told = "no: the daemon waits for the record" if watched else "no"
-    columns.pairs(bad.path, [("condition", f"damaged: {bad.error}"), ("watched", told)])
-
-
-def _watched(status: RootStatus) -> str:
-    live = status.live
-    if live is None:
-        return "no: paused" if status.root.paused else "no: `blocksync watch` is not running"
-    how = f"{live.phase}, by {live.watching}; the server by {live.following}"
-    return "; ".join([how, *(text for text in (live.detail, *live.degraded) if text)])
-
-
-def _time(ns: int) -> str:
-    return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,222 @@
+"""How roots stand, as `blocksync status` prints it: all of them in a screen, or one in full."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from blockfs.exitcodes import ExitCode
+from blockfs.runtime.output import shown
+from blockfs.runtime.terminal import Paint, Painted, size_of, width_of
+from blockfs.runtime.units import format_size
+from syncer.cli.output import columns
+
+if TYPE_CHECKING:
+    from syncer.cli.registry.roots import BadRecord
+    from syncer.cli.verbs.status import RootStatus
+
+_STATES: Final = {
+    "safety stop": Paint.BAD,
+    "damaged": Paint.BAD,
+    "away": Paint.WARN,
+    "degraded": Paint.WARN,
+    "retrying": Paint.WARN,
+    "never": Paint.WARN,
+    "running": Paint.BUSY,
+    "paused": Paint.FAINT,
+    "ok": Paint.GOOD,
+}
+"""How a root stands, in a word; what concerns a person most comes first."""
+
+_RANKS: Final = {state: rank for rank, state in enumerate(_STATES)}
+_ABOUT: Final = 4  # lines of the screen that are no root: what is said above, the headings, and the next prompt
+_LEAST: Final = 3  # of a list that is cut so many lines are shown, however small the screen is
+
+
+def state_of(status: RootStatus) -> Painted:
+    """How a root stands, in a word of `_STATES`."""
+    live = status.live
+    phase = None if live is None else live.phase
+    if status.root.paused:
+        state = "paused"
+    elif phase == "consent" or (phase in {None, "starting"} and _was_stopped(status)):
+        state = "safety stop"
+    elif phase == "working":
+        state = "running"
+    elif phase in {"away", "retrying"} and status.condition in {"ok", "degraded"}:
+        state = str(phase)
+    else:
+        state = status.condition
+    return Painted(state, _STATES[state])
+
+
+def _was_stopped(status: RootStatus) -> bool:
+    return status.last is not None and status.last.exit_code == ExitCode.SAFETY_STOP
+
+
+def overview(statuses: Sequence[RootStatus], *, watched: bool, now_s: float) -> None:
+    """Print a line for each root, and below what is the matter with those that are not in step.
+
+    On a terminal it fits the screen: roots that are in step are left out first, and counted.
+
+    Args:
+        statuses: Of all roots.
+        watched: The daemon runs.
+        now_s: Seconds since the epoch.
+    """
+    states = {id(status): state_of(status) for status in statuses}
+    size = size_of(sys.stdout)
+    room = len(statuses) if size is None else max(_LEAST, size[1] - _ABOUT)
+    urgent = sorted(statuses, key=lambda status: _RANKS[states[id(status)].text])
+    kept = {id(status) for status in urgent[: room if room >= len(statuses) else room - 1]}
+    rows = [
+        (
+            states[id(each)],
+            _number(_failures(each)),
+            _number(len(each.conflicts)),
+            _ago(each, now_s),
+            shown(each.root.path),
+        )
+        for each in statuses
+        if id(each) in kept
+    ]
+    columns.show(
+        _title(list(states.values()), watched=watched), ("state", ">pending", ">conflicts", "last cycle", "root"), rows
+    )
+    if len(rows) < len(statuses):
+        columns.line(f"  … and {len(statuses) - len(rows)} more; `blocksync status ROOT` shows one")
+    remarks = [text for each in urgent if (text := _remark(each, states[id(each)].text))]
+    if sum(len(each.conflicts) for each in statuses):
+        remarks.append("`blocksync conflicts` lists the conflict copies, `blocksync resolve` settles one")
+    _tell_some(remarks, None if size is None else (size[0], size[1] - _ABOUT - len(rows)))
+
+
+def _title(states: Sequence[Painted], *, watched: bool) -> Painted:
+    counts = Counter(state.text for state in states)
+    told = ", ".join(f"{counts[state]} {state}" for state in _STATES if counts[state])
+    daemon = "watched" if watched else "not watched: `blocksync watch` is not running"
+    return Painted(f"{len(states)} roots: {told}; {daemon}", Paint.STRONG)
+
+
+def _number(count: int) -> Painted:
+    return Painted(str(count), Paint.WARN) if count else Painted("-", Paint.FAINT)
+
+
+def _failures(status: RootStatus) -> int:
+    return sum(problem.kind == "failure" for problem in status.problems)
+
+
+def _ago(status: RootStatus, now_s: float) -> str:
+    """When the last cycle ended; a clock that was set back makes no negative times."""
+    if status.last is None:
+        return "never"
+    seconds = max(0.0, now_s - status.last.ended_ns / 1e9)
+    for unit, name in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= 2 * unit:
+            return f"{int(seconds // unit)} {name} ago"
+    return f"{int(seconds)} s ago"
+
+
+def _remark(status: RootStatus, state: str) -> str:
+    """What is the matter with a root that is not in step; empty: nothing."""
+    detail = status.detail
+    if status.live is not None and status.live.phase in {"consent", "away", "retrying"}:
+        detail = status.live.detail or detail
+    if not detail or (state in {"running", "paused"}):
+        return ""
+    return f"{shown(status.root.path)}: {detail}"
+
+
+def _tell_some(lines: Sequence[str], room: tuple[int, int] | None) -> None:
+    """Print lines; on a terminal as many as its columns and remaining rows have room for, and how many are left."""
+    left = len(lines) if room is None else max(_LEAST, room[1])
+    for done, text in enumerate(lines):
+        takes = 1 if room is None else -(-width_of(text) // room[0])
+        if room is not None and done and takes > left - (done + 1 < len(lines)):
+            columns.line(f"… and {len(lines) - done} more; `blocksync status ROOT` says what is the matter with one")
+            return
+        columns.line(text)
+        left -= takes
+
+
+def show(status: RootStatus) -> None:
+    """Print all that is known of one root. On a terminal lists are cut to a screen; `--json` has all of them."""
+    record, last, state = status.root.record, status.last, state_of(status)
+    told = f"{status.condition}: {status.detail}" if status.detail else status.condition
+    rows: list[tuple[str, columns.Cell]] = [
+        ("linked to", record.url),
+        ("condition", Painted(told, state.paint)),
+        ("watched", _watched(status)),
+    ]
+    if last is not None:
+        done = ", ".join(f"{last.counts.get(key, 0)} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
+        rows.append(("last cycle", f"{time_text(last.ended_ns)}, exit code {last.exit_code}: {done}"))
+    if status.shared is not None:
+        rows.append(("blocks", f"{time_text(status.shared.ended_ns)}: {_blocks(status.shared.counts)}"))
+    if status.lan_off:
+        rows.append(("LAN", f"off: {status.lan_off}"))
+    elif status.lan_passphrase:
+        rows.append(("LAN", "by passphrase: devices without it, or with another one, are no peers"))
+    if status.twins.files:
+        what = f"{status.twins.files}, to find what changes in large files; room they hold:"
+        rows.append(("twins", f"{what} {format_size(status.twins.bytes)}"))
+    columns.pairs(Painted(shown(status.root.path), Paint.STRONG), [*rows, *_lists(status, len(rows))])
+
+
+def _lists(status: RootStatus, above: int) -> list[tuple[str, columns.Cell]]:
+    """What is pending, then remarks, then conflict copies: these have half of what is left of a screen, if need be."""
+    failures = [problem for problem in status.problems if problem.kind == "failure"]
+    others = [problem for problem in status.problems if problem.kind != "failure"]
+    pending = [("pending", f"{shown(each.path)}: {each.text}") for each in failures]
+    pending += [("note", f"{shown(each.path)}: {each.text}") for each in others]
+    copies = [("conflict copy", shown(path)) for path in status.conflicts]
+    size = size_of(sys.stdout)
+    room = len(pending) + len(copies) if size is None else max(2 * _LEAST, size[1] - _ABOUT - above)
+    for_copies = min(len(copies), max(room // 2, room - len(pending)))
+    return [
+        *_cut(pending, room - for_copies, Paint.WARN, "`blocksync status --json` has all"),
+        *_cut(copies, for_copies, Paint.WARN, "`blocksync conflicts` lists all"),
+    ]
+
+
+def _cut(rows: Sequence[tuple[str, str]], most: int, paint: Paint, where: str) -> list[tuple[str, columns.Cell]]:
+    painted: list[tuple[str, columns.Cell]] = [(name, Painted(text, paint)) for name, text in rows]
+    if len(painted) <= most:
+        return painted
+    return [*painted[: most - 1], ("", f"… and {len(rows) - most + 1} more; {where}")]
+
+
+def show_bad(bad: BadRecord, *, watched: bool) -> None:
+    """Print a root of which nothing is known, not even where it is."""
+    told = "no: the daemon waits for the record" if watched else "no"
+    columns.pairs(
+        Painted(bad.path, Paint.STRONG),
+        [("condition", Painted(f"damaged: {bad.error}", Paint.BAD)), ("watched", told)],
+    )
+
+
+def _blocks(counts: Mapping[str, int | float]) -> str:
+    """Where blocks came from, and how many went to other devices."""
+    words = {
+        "received": "from the server",
+        "from_peers": "from peers",
+        "from_roots": "from other roots",
+        "to_peers": "to peers",
+    }
+    return ", ".join(f"{counts.get(f'blocks_{key}', 0)} {text}" for key, text in words.items())
+
+
+def _watched(status: RootStatus) -> str:
+    live = status.live
+    if live is None:
+        return "no: paused" if status.root.paused else "no: `blocksync watch` is not running"
+    how = f"{live.phase}, by {live.watching}; the server by {live.following}"
+    return "; ".join([how, *(text for text in (live.detail, *live.degraded) if text)])
+
+
+def time_text(ns: int) -> str:
+    """A time in UTC."""
+    return datetime.fromtimestamp(ns / 1e9, UTC).isoformat(timespec="seconds")

@@ -1,0 +1,193 @@
+"""What `status` prints: one screen tells the state, whatever there is to tell."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from blockfs.runtime.terminal import width_of
+from syncer.cli.output import standing
+from syncer.cli.registry.roots import LinkedRoot, RootRecord, encoded_path
+from syncer.cli.verbs.status import RootStatus
+from syncer.core.model import RelPath
+from syncer.engine.root_state import LastCycle
+from syncer.state.schema import Problem
+from syncer.watch.live import Phase, RootLive
+
+NOW_S = 1_800_000_000.0
+COLUMNS, ROWS = 80, 24
+COLOURS = re.compile(r"\x1b\[[0-9]+m")
+STOP = (
+    "safety stop: the plan would delete 812 of 900 nodes on the remote side (limit: half). Nothing was done. If that "
+    "is what you want, run: blocksync reconcile /srv/images --allow-deletes 0123456789abcdef"
+)
+STOPPED = LastCycle(ended_ns=0, exit_code=16, error=STOP, counts={})
+
+
+class Screen(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    def overview(self, roots: list[RootStatus]) -> None:
+        with contextlib.redirect_stdout(self):
+            standing.overview(roots, watched=True, now_s=NOW_S)
+
+    def show(self, root: RootStatus) -> None:
+        with contextlib.redirect_stdout(self):
+            standing.show(root)
+
+    @property
+    def lines(self) -> list[str]:
+        return COLOURS.sub("", self.getvalue()).splitlines()
+
+    @property
+    def height(self) -> int:
+        """Rows that it takes, as lines are wrapped."""
+        return sum(max(1, -(-width_of(line) // COLUMNS)) for line in self.lines)
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
+    for name, value in {"COLUMNS": str(COLUMNS), "LINES": str(ROWS), "TERM": "xterm"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Screen()
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., RootStatus]:
+    def make(path: bytes = b"/srv/images", condition: str = "ok", **fields: object) -> RootStatus:
+        state = tmp_path / str(len(os.listdir(tmp_path)))
+        state.mkdir()
+        if fields.pop("paused", False):
+            (state / "paused").touch()
+        record = RootRecord(
+            format=1, uuid="u", path=encoded_path(path), url="pithos+https://h/v1/me/images", block_size=65536,
+            folder=None, volume_uuid="v",
+        )  # fmt: skip
+        last = LastCycle(ended_ns=int((NOW_S - 300) * 1e9), exit_code=0, error=None, counts={"pushed": 1})
+        usual: dict[str, object] = {"detail": "", "last": last, "shared": None, "live": None}
+        usual |= {"problems": [], "conflicts": []}
+        return RootStatus(
+            root=LinkedRoot(record=record, state=str(state), data=str(state)),
+            condition=condition,
+            **{**usual, **fields},  # type: ignore[arg-type]
+        )
+
+    return make
+
+
+def live(phase: Phase, detail: str = "") -> RootLive:
+    return RootLive(root="", uuid="u", phase=phase, since=NOW_S, detail=detail)
+
+
+def problems(count: int) -> list[Problem]:
+    paths = [RelPath(b"p%d" % number) for number in range(count)]
+    return [Problem(path=path, kind="failure", text="is busy", since_ns=0) for path in paths]
+
+
+def copies(count: int) -> list[RelPath]:
+    return [RelPath(b"c%d" % number) for number in range(count)]
+
+
+def test_ten_roots_and_a_safety_stop_are_one_screen(screen: Screen, made: Callable[..., RootStatus]) -> None:
+    roots = [made(b"/home/ann/folder-%d" % number) for number in range(9)]
+    screen.overview([*roots, made(condition="degraded", live=live("consent", STOP))])
+    assert screen.lines[0] == "10 roots: 1 safety stop, 9 ok; watched"
+    assert screen.lines[2].split() == ["ok", "-", "-", "5", "min", "ago", "/home/ann/folder-0"]
+    assert screen.lines[-1] == f"/srv/images: {STOP}"
+    assert screen.height < ROWS
+
+
+def test_ten_roots_that_are_all_in_trouble_are_one_screen(screen: Screen, made: Callable[..., RootStatus]) -> None:
+    roots = [
+        made(b"/srv/%d" % number, "degraded", live=live("consent", STOP), problems=problems(50), conflicts=copies(50))
+        for number in range(10)
+    ]
+    screen.overview(roots)
+    assert screen.height < ROWS
+    assert "/srv/0: safety stop" in screen.getvalue()
+    assert screen.lines[-1] == "… and 8 more; `blocksync status ROOT` says what is the matter with one"
+
+
+def test_of_a_hundred_roots_those_in_trouble_are_shown(screen: Screen, made: Callable[..., RootStatus]) -> None:
+    roots = [made(b"/srv/%02d" % number) for number in range(100)]
+    roots[90] = made(b"/srv/90", "away", detail="it is not mounted")
+    screen.overview(roots)
+    assert screen.height <= ROWS
+    assert any(line.startswith("  away") and line.endswith("/srv/90") for line in screen.lines)
+    assert "/srv/90: it is not mounted" in screen.lines
+    (left,) = [line for line in screen.lines if "more; `blocksync status ROOT` shows one" in line]
+    shown = sum(line.startswith(("  ok", "  away")) for line in screen.lines)
+    assert left.split()[2] == str(100 - shown)
+
+
+def test_one_root_with_ten_thousand_conflicts_is_one_screen(screen: Screen, made: Callable[..., RootStatus]) -> None:
+    screen.show(made(condition="degraded", problems=problems(300), conflicts=copies(10_000)))
+    assert screen.height < ROWS
+    assert any("more; `blocksync conflicts` lists all" in line for line in screen.lines)
+    assert any("more; `blocksync status --json` has all" in line for line in screen.lines)
+
+
+def test_what_is_no_terminal_gets_everything_and_no_colour(
+    made: Callable[..., RootStatus], capsys: pytest.CaptureFixture[str]
+) -> None:
+    standing.show(made(condition="degraded", problems=problems(300), conflicts=copies(200)))
+    out = capsys.readouterr().out
+    assert (out.count("is busy"), out.count("conflict copy")) == (300, 200)
+    assert "\x1b" not in out
+    standing.overview([made(b"/srv/%d" % number) for number in range(200)], watched=False, now_s=NOW_S)
+    out = capsys.readouterr().out
+    assert out.count("/srv/") == 200
+    assert out.startswith("200 roots: 200 ok; not watched: `blocksync watch` is not running\n")
+
+
+@pytest.mark.parametrize("variable", [("NO_COLOR", "1"), ("TERM", "dumb")])
+def test_colours_are_left_out_where_they_are_not_wanted(
+    screen: Screen, made: Callable[..., RootStatus], monkeypatch: pytest.MonkeyPatch, variable: tuple[str, str]
+) -> None:
+    monkeypatch.setenv(*variable)
+    screen.show(made(condition="degraded", detail="the last cycle left something undone"))
+    assert "\x1b" not in screen.getvalue()
+    assert "condition   degraded: the last cycle left something undone" in screen.lines
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ({}, "ok"),
+        ({"live": live("idle")}, "ok"),
+        ({"live": live("working")}, "running"),
+        ({"live": live("retrying")}, "retrying"),
+        ({"live": live("consent")}, "safety stop"),
+        ({"live": live("away")}, "away"),
+        ({"condition": "away"}, "away"),
+        ({"condition": "never", "last": None}, "never"),
+        ({"condition": "degraded"}, "degraded"),
+        ({"condition": "degraded", "paused": True, "live": live("paused")}, "paused"),
+        ({"condition": "degraded", "last": STOPPED}, "safety stop"),
+    ],
+)
+def test_a_root_stands_in_one_word_that_its_colour_repeats(
+    screen: Screen, made: Callable[..., RootStatus], fields: dict[str, object], word: str
+) -> None:
+    state = standing.state_of(made(**fields))
+    assert state.text == word
+    assert state.paint is not None
+    screen.overview([made(), made(**fields)])
+    assert f"\x1b[{state.paint.value}m{word}\x1b[0m" in screen.getvalue()
+
+
+def test_names_from_elsewhere_are_one_line_and_draw_nothing(screen: Screen, made: Callable[..., RootStatus]) -> None:
+    evil = b"/srv/\x1b[2J\ncaf\xe9"
+    screen.overview([made(evil, "away", detail="\x1b]0;x\x07"), made()])
+    screen.show(made(evil, conflicts=[RelPath(b"\x1b[31m\n")]))
+    assert "\x1b[2J" not in screen.getvalue()
+    assert "\x1b]" not in screen.getvalue()
+    assert "/srv/\\x1b[2J\\x0acaf\\xe9: \\x1b]0;x\\x07" in screen.lines
