@@ -1,7 +1,4 @@
-"""What a machine is told about LAN peers: the table `[peers]` of `$XDG_CONFIG_HOME/blocksync/config.toml`.
-
-Text in, settings out; who reads the file is elsewhere. What can't be understood is an error that names the key: a limit
-with a typing error in its name would be no limit.
+"""What a machine is told about LAN peers: the table `[peers]` of config.toml. The whole file: `cli.registry.settings`.
 
 Source: docs/reference/config.md, which a test compares with the fields here.
 """
@@ -9,8 +6,6 @@ Source: docs/reference/config.md, which a test compares with the fields here.
 from __future__ import annotations
 
 import ipaddress
-import re
-import tomllib
 from enum import StrEnum
 from typing import Annotated, Final
 
@@ -18,23 +13,9 @@ import msgspec
 
 from blockfs.errors import BlockfsError
 from blockfs.runtime.units import parse_size
-from syncer.errors import UsageError
 from syncer.peer.wire.carrier import Carrier
 
-PAGE: Final = "docs/reference/config.md"
 _GROUPS: Final = ipaddress.IPv6Network("ff12::/16")
-_PLACE: Final = re.compile(r"^(?P<said>.*?)(?: - at `\$\.(?P<place>.*)`)?$", re.DOTALL)
-_UNKNOWN: Final = re.compile(r"unknown field `(?P<name>[^`]*)`")
-
-_TYPES: Final = re.compile(r"`(\w+)`")
-_WORDS: Final = {
-    "int": "an integer",
-    "str": "a string",
-    "bool": "true or false",
-    "object": "a table",
-    "array": "an array",
-}
-
 Port = Annotated[int, msgspec.Meta(ge=1, le=65_535)]
 # From 0x0600 on, a number names what a frame carries; below, it is a length (IEEE 802.3).
 EtherType = Annotated[int, msgspec.Meta(ge=0x0600, le=0xFFFF)]
@@ -48,7 +29,8 @@ class Use(StrEnum):
     ON = "on"
 
 
-_CHOICES: Final[dict[str, type[StrEnum]]] = {"carriers": Carrier, "on_metered": Use, "on_battery": Use}
+CHOICES: Final[dict[str, type[StrEnum]]] = {"carriers": Carrier, "on_metered": Use, "on_battery": Use}
+"""Keys whose values are words of a closed set."""
 
 
 class Peers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,67 +77,19 @@ class Peers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return parse_size(self.download_limit) or None
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file."""
-
-    peers: Peers = Peers()
-
-
-def parse(text: str, file: str) -> Settings:
-    """Read a config.toml.
-
-    Args:
-        text: Its content; empty: all as it is by default.
-        file: Its name, for messages.
-
-    Raises:
-        UsageError: No TOML, an unknown key, a value of the wrong type or out of range; names the file and the key.
-    """
-    try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{file} is not TOML: {error}; correct that line or remove it") from None
-    try:
-        settings = msgspec.convert(table, Settings)
-    except msgspec.ValidationError as error:
-        said, place = _located(str(error))
-        raise _wrong(file, place, said) from None
-    _check(settings.peers, file)
-    return settings
-
-
-def _located(message: str) -> tuple[str, str]:
-    """What msgspec says, in the words of TOML, and the key that it is about."""
-    match = _PLACE.match(message)
-    assert match is not None
-    place = match["place"] or ""
-    unknown = _UNKNOWN.search(match["said"])
-    if unknown:
-        return "there is no such key", f"{place}.{unknown['name']}".lstrip(".")
-    key = place.removeprefix("peers.").partition("[")[0]
-    if key in _CHOICES and match["said"].startswith("Invalid enum"):
-        return f"expected one of {', '.join(_CHOICES[key])}", place
-    words = _TYPES.sub(lambda found: _WORDS.get(found[1], found[1]), match["said"])
-    return words[:1].lower() + words[1:], place
-
-
-def _check(peers: Peers, file: str) -> None:
-    """What a type can't say."""
+def objection(peers: Peers) -> tuple[str, str] | None:
+    """What is wrong with settings that a type can't say: the key, and what was expected. None: nothing."""
     try:
         is_group = ipaddress.IPv6Address(peers.group) in _GROUPS
     except ipaddress.AddressValueError:
         is_group = False
     if not is_group:
-        raise _wrong(file, "peers.group", f"expected an IPv6 address of {_GROUPS}, got {peers.group!r}")
+        return "group", f"expected an IPv6 address of {_GROUPS}, got {peers.group!r}"
     if not peers.carriers:
-        raise _wrong(file, "peers.carriers", "expected one at least (`enabled = false` switches peers off)")
+        return "carriers", "expected one at least (`enabled = false` switches peers off)"
     for key in ("upload_limit", "download_limit"):
         try:
             parse_size(getattr(peers, key))
         except BlockfsError:
-            said = f'expected a size per second as "500KiB", or "0", got {getattr(peers, key)!r}'
-            raise _wrong(file, f"peers.{key}", said) from None
-
-
-def _wrong(file: str, place: str, said: str) -> UsageError:
-    return UsageError(f"{file}: {place}: {said}; correct that key or remove it, {PAGE} has all of them")
+            return key, f'expected a size per second as "500KiB", or "0", got {getattr(peers, key)!r}'
+    return None

@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -20,6 +21,7 @@ from syncer.watch.work import RootPorts
 
 if TYPE_CHECKING:
     from syncer.watch.lan import Lan
+    from syncer.watch.notices.notifier import Notifier
 
 log = Log()
 
@@ -58,6 +60,7 @@ class Daemon:
         changed: Set, and replaced by another, when `live` may have changed.
         lan: Where blocks come from and go to beside the server; None: nowhere.
         page: What people look at with a browser, when somebody asks for it.
+        notifier: Tells the user of events; None: nobody does.
     """
 
     def __init__(
@@ -67,12 +70,14 @@ class Daemon:
         manager: ServiceManager,
         lan: Lan | None = None,
         page: Sequence[str] = NO_PAGE,
+        notifier: Notifier | None = None,
     ) -> None:
         self._registered = registered
         self._around = around
         self._manager = manager
         self.lan = lan
         self.page = PageProcess(page)
+        self.notifier = notifier
         self._tasks: dict[str, tuple[RootTask, trio.CancelScope]] = {}
         self._damaged: dict[str, RootLive] = {}
         self._nursery: trio.Nursery | None = None
@@ -108,7 +113,11 @@ class Daemon:
                 log.info("watch.unlinked", root=task.live.root)
                 scope.cancel()
                 del self._tasks[uuid]
+                if self.notifier is not None:
+                    self.notifier.forget(uuid)
         for uuid, root in wanted.items():
+            if self.notifier is not None:
+                self.notifier.follow(uuid, root.ports.path, paused=root.paused)
             if uuid in self._tasks:
                 self._tasks[uuid][0].pause(paused=root.paused)
             else:
@@ -128,7 +137,9 @@ class Daemon:
 
     def _start(self, root: Wanted) -> None:
         assert self._nursery is not None
-        around = Surroundings(draw=self._around.draw, wall_s=self._around.wall_s, told=self.told)
+        around = msgspec.structs.replace(self._around, told=self.told)
+        if self.notifier is not None:
+            around = msgspec.structs.replace(around, ended=partial(self.notifier.ended, root.ports.uuid))
         task, scope = RootTask(root.ports, around, paused=root.paused), trio.CancelScope()
         self._tasks[root.ports.uuid] = (task, scope)
 
@@ -158,6 +169,8 @@ class Daemon:
                 if self.lan is not None:
                     nursery.start_soon(self.lan.run)
                 nursery.start_soon(self.page.run)
+                if self.notifier is not None:
+                    nursery.start_soon(self.notifier.run)
                 if serve is not None:
                     await nursery.start(serve, self)
                 if watchdog_s is not None:

@@ -27,6 +27,7 @@ class RootLive(msgspec.Struct, frozen=True, kw_only=True):
         dirty: Local places that are to be looked at; -1: all.
         since: When the phase began, seconds since the epoch.
         next: When something is tried again or looked at on its own account, seconds since the epoch; None: never.
+        synced: When a cycle of this daemon went through last, seconds since the epoch; None: none did yet.
         cycles: Cycles since the daemon began.
         moving: Path of what was synced last in a running cycle.
         progress: How far that cycle is, by the keys of `reconcile --json`: its last line `looking` or `progress`.
@@ -43,6 +44,7 @@ class RootLive(msgspec.Struct, frozen=True, kw_only=True):
     following: str = ""
     dirty: int = 0
     next: float | None = None
+    synced: float | None = None
     cycles: int = 0
     moving: str = ""
     progress: dict[str, int] = {}

@@ -48,6 +48,9 @@ class CycleResult(Enum):
     """Anything else that broke the cycle off."""
 
 
+THROUGH: Final = frozenset({CycleResult.DONE, CycleResult.PARTLY})
+"""What could be synced was."""
+
 _BLOCKING: Final = frozenset({CycleResult.ROOT_AWAY, CycleResult.SERVER_AWAY, CycleResult.BUSY, CycleResult.BROKEN})
 """After these the next cycle would fail for the same reason: changes wait for it, too."""
 

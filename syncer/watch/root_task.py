@@ -33,7 +33,7 @@ from syncer.ports.remote import Remote
 from syncer.remote.parallel import first_error
 from syncer.watch.live import Phase, RootLive
 from syncer.watch.memory import give_back, resident_bytes
-from syncer.watch.pacing import BLIND_RESCAN_S, MIN_QUIET_S, RESCAN_S, CycleResult, Pacer, backoff_s
+from syncer.watch.pacing import BLIND_RESCAN_S, MIN_QUIET_S, RESCAN_S, THROUGH, CycleResult, Pacer, backoff_s
 from syncer.watch.source import DirtySource, SourceLostError
 from syncer.watch.work import ALL, RootPorts, Work
 
@@ -63,11 +63,13 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
         draw: Random numbers, 0 to 1.
         wall_s: Seconds since the epoch.
         told: Called when what `status` shows has changed.
+        ended: Called when a cycle has ended: how, why, and how many conflict copies it made.
     """
 
     draw: Callable[[], float]
     wall_s: Callable[[], float]
     told: Callable[[], None]
+    ended: Callable[[CycleResult, str, int], None] = lambda _result, _why, _conflicts: None
 
 
 class RootTask:
@@ -280,7 +282,11 @@ class RootTask:
             "watch.cycle", outcome=result.value, detail=detail, full=work.local.everything, **_figures(report)
         )
         counts = report.counts() if report is not None else self.live.last
-        self.live = structs.replace(self.live, cycles=self.live.cycles + 1, last=counts, moving="", progress={})
+        synced = self._around.wall_s() if result in THROUGH else self.live.synced
+        self.live = structs.replace(
+            self.live, cycles=self.live.cycles + 1, last=counts, moving="", progress={}, synced=synced
+        )
+        self._around.ended(result, detail, 0 if report is None else report.conflicts)
         self._show(_PHASES[result], detail)
 
     async def _run(self, remote: Remote, work: Work) -> tuple[CycleResult, str, Report | None]:

@@ -19,12 +19,12 @@ import msgspec
 import structlog
 import trio
 
+from syncer.cli.registry.settings import parse
 from syncer.peer.links.address import Address
 from syncer.peer.links.capability import held
 from syncer.peer.links.link import Came, Gone, Received
 from syncer.peer.links.links import Event, Links
 from syncer.peer.links.opening import Opened, opened
-from syncer.peer.settings import parse
 from syncer.peer.wire.carrier import Carrier
 from tests.kit.netns import Argument, Node
 

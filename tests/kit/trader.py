@@ -25,11 +25,12 @@ import trio
 
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
+from syncer.cli.registry.settings import parse
 from syncer.peer.exchange.exchange import Exchange
 from syncer.peer.links.links import Links
 from syncer.peer.links.opening import Opened, opened
 from syncer.peer.session.keyring import RootKey
-from syncer.peer.settings import Peers, parse
+from syncer.peer.settings import Peers
 from syncer.ports.blocks import Priority, Want
 from tests.kit.netns import Node
 from tests.kit.peering import Shelf, block, name

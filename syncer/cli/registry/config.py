@@ -10,7 +10,7 @@ from syncer.cli.registry.roots import xdg_folder
 from syncer.errors import NotAllowedError, UsageError
 
 if TYPE_CHECKING:
-    from syncer.peer.settings import Settings
+    from syncer.cli.registry.settings import Settings
 
 MAX_BYTES: Final = 1 << 20
 
@@ -30,7 +30,7 @@ def read_settings(environment: Mapping[str, str]) -> Settings:
         UsageError: It can't be understood; names the file and the key.
         NotAllowedError: It can't be read.
     """
-    from syncer.peer.settings import Settings, parse  # noqa: PLC0415 - with it comes the cipher of the frames
+    from syncer.cli.registry.settings import Settings, parse  # noqa: PLC0415 - with it comes the cipher of the frames
 
     path = config_file(environment)
     try:

@@ -285,6 +285,16 @@ class Registry:
         return os.path.join(os.path.dirname(self._roots), "watch.sock")
 
     @property
+    def notices(self) -> str:
+        """What the daemon has told its user."""
+        return os.path.join(os.path.dirname(self._roots), "notices.json")
+
+    @property
+    def metrics_token(self) -> str:
+        """What opens the daemon's figures on its page."""
+        return os.path.join(os.path.dirname(self._roots), "metrics-token")
+
+    @property
     def peers_off(self) -> bool:
         """Whether it was said of all roots, also later ones, that they have no peers."""
         return os.path.exists(os.path.join(os.path.dirname(self._roots), _NO_PEERS))

@@ -17,11 +17,14 @@ import trio
 from blockfs.runtime import logs
 from blockfs.runtime.notify import ServiceManager
 from syncer.cli.lan.attending import Attendance, attendance
+from syncer.cli.registry.config import read_settings
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.watching import Ports, Watcher
 from syncer.remote.parallel import first_error
 from syncer.watch import answers
 from syncer.watch.daemon import Daemon, Damaged, Wanted
+from syncer.watch.notices.events import Notify
+from syncer.watch.notices.notifier import Notifier
 from syncer.watch.root_task import Surroundings
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -54,7 +57,9 @@ def command(roots: tuple[bytes, ...], watcher: Watcher, no_peers: bool, verbose:
     with registry.watching(), attendance(registry, os.environ, no_peers=no_peers) as on_lan:
         registered = partial(_registered, registry, named, watcher, on_lan, {})
         lan = None if on_lan is None else on_lan.lan
-        daemon = Daemon(registered, around, manager, lan, page=(sys.executable, "-m", "syncer.cli.ui.child"))
+        notifier = Notifier(_notify, registry.notices, time.time, dict(os.environ))
+        page = (sys.executable, "-m", "syncer.cli.ui.child")
+        daemon = Daemon(registered, around, manager, lan, page=page, notifier=notifier)
 
         try:
             trio.run(
@@ -65,6 +70,11 @@ def command(roots: tuple[bytes, ...], watcher: Watcher, no_peers: bool, verbose:
             )
         except BaseExceptionGroup as group:
             raise first_error(group) from group
+
+
+def _notify() -> Notify:
+    """What config.toml says of notices now."""
+    return read_settings(os.environ).notify
 
 
 def _registered(

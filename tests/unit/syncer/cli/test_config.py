@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from syncer.cli.registry.config import MAX_BYTES, read_settings
+from syncer.cli.registry.settings import Settings
 from syncer.errors import NotAllowedError, UsageError
-from syncer.peer.settings import Settings
 
 
 def write(path: Path, content: bytes) -> None:
@@ -49,6 +49,6 @@ def test_what_can_not_be_read_is_told(tmp_path: Path) -> None:
 
 def test_reading_it_loads_no_cipher() -> None:
     """Every command that looks at peers reads it first: breaks when that costs the start of a cipher's library."""
-    program = "import syncer.peer.settings, sys; print({'cryptography', 'trio', 'socket'} & set(sys.modules))"
+    program = "import syncer.cli.registry.settings, sys; print({'cryptography', 'trio', 'socket'} & set(sys.modules))"
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "set()"

@@ -1,4 +1,4 @@
-"""The table `[peers]` of config.toml: what is accepted, what a refusal says, and that its page has every key."""
+"""The tables of config.toml: what is accepted, what a refusal says, and that its page has every key."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncer.cli.registry.settings import PAGE, Settings, parse
 from syncer.errors import UsageError
-from syncer.peer.settings import PAGE, Peers, Settings, Use, parse
+from syncer.peer.settings import Peers, Use
 from syncer.peer.wire.carrier import Carrier
+from syncer.watch.notices.events import Notify
 
 FILE = "/home/ann/.config/blocksync/config.toml"
 ROW = re.compile(r"^\| `(?P<key>\w+)` \|.*\| `(?P<default>[^|]+)` \|[^|]+\|$", re.MULTILINE)
@@ -110,7 +112,8 @@ def test_the_page_has_every_key_with_its_default_and_no_other() -> None:
     """Breaks when a key is added, dropped or given another default, and the page is not."""
     page = (Path(__file__).parents[4] / PAGE).read_text()
     told = {match["key"]: tomllib.loads(f"x = {match['default']}")["x"] for match in ROW.finditer(page)}
-    assert told == msgspec.json.decode(msgspec.json.encode(Peers()))
+    kept = [msgspec.json.decode(msgspec.json.encode(each)) for each in (Peers(), Notify())]
+    assert told == {**kept[0], **kept[1]}
 
 
 def test_the_example_of_the_page_is_accepted() -> None:
