@@ -55,6 +55,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     ),
     "token": (
         ("A token for somebody, for thirty days:", "blocksync token new /srv/blocksync ann --expires 30d >ann.token"),
+        ("One for Prometheus, which opens nothing else:", "blocksync token new /srv/blocksync /metrics"),
         ("Who has one:", "blocksync token list /srv/blocksync"),
         ("Take one back, while the server runs:", "blocksync token revoke /srv/blocksync 5f0c1d2e9a77"),
     ),
@@ -96,6 +97,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "status": (
         ("How all roots stand:", "blocksync status"),
         ("What the daemon does, as it does it:", "blocksync status --follow"),
+        ("For Prometheus:", "blocksync status --metrics"),
     ),
     "ignore": (
         ("Keep scratch files out of the sync:", "blocksync ignore ~/images add '*.tmp' /cache/"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid as uuids
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from starlette.requests import ClientDisconnect, Request
@@ -16,6 +16,7 @@ from blockfs.runtime.logs import Log
 from syncer.errors import CorruptionError, SyncerError
 from syncer.protocol import astakos, swift
 from syncer.protocol.pithos import faults, hashmap, headers
+from syncer.server import oversight
 from syncer.server.budget import Budgets, Purse
 from syncer.server.calls import identity
 from syncer.server.calls.blocklists import missing_reply
@@ -35,6 +36,7 @@ from syncer.server.http.asked import Asked, header_fields
 from syncer.server.http.container_orders import BULK_DELETE
 from syncer.server.http.urls import SWIFT_PREFIX, Level, Target, parse_target
 from syncer.server.http.visitor import Visitor
+from syncer.server.oversight import Oversight
 from syncer.server.store.store import Store
 from syncer.server.tokens import Tokens
 
@@ -62,6 +64,7 @@ class App:
     def __init__(self, store: Store, tokens: Tokens, budgets: Budgets | None = None) -> None:
         self._store = store
         self._budgets = budgets or Budgets()
+        self._oversight = Oversight(store)
         self.tokens = tokens
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -80,13 +83,15 @@ class App:
         except ClientDisconnect:
             _log.info("request.abandoned", client=visitor.address, method=request.method, path=scope["raw_path"])
             return
+        took_s = time.monotonic() - began
+        self._oversight.requests.note(request.method, response.status_code, took_s)
         _log.info(
             "request.served",
             client=visitor.address,
             method=request.method,
             path=scope["raw_path"],
             status=response.status_code,
-            seconds=round(time.monotonic() - began, 6),
+            seconds=round(took_s, 6),
         )
         if scope["raw_path"].startswith(SWIFT_PREFIX):
             response.headers[swift.TRANSACTION] = f"tx{uuids.uuid4().hex}"
@@ -110,17 +115,10 @@ class App:
 
     async def _handle(self, request: Request, visitor: Visitor, pairs: Sequence[tuple[str, str]]) -> Response:
         path, fields = request.scope["raw_path"], dict(reversed(pairs))
-        token = fields.get(_TOKEN)
-        if path == astakos.TOKENS_PATH.encode():
-            return await identity.answer_token_request(request, visitor)
-        if path == astakos.CATALOGS_PATH.encode():
-            return await identity.answer_catalogs_request(request, visitor)
-        if path in swift.AUTH_PATHS and token is None:
-            return identity.answer_login(request, visitor)
-        if path == swift.INFO_PATH:
-            limit = hashmap.MAX_BLOCKS * self._store.block_size
-            return reply(200, swift.encode_info(limit), content_type=JSON)
-        account = _authenticate(token, visitor)
+        response = await self._answer_without_account(request, visitor, fields)
+        if response is not None:
+            return response
+        account = _authenticate(fields.get(_TOKEN), visitor)
         if path in ROOT_PATHS:
             return await identity.list_sharers(request, self._store, account)
         target = parse_target(path, request.scope["query_string"])
@@ -138,6 +136,24 @@ class App:
             needs=route.needs,
         )
         return await route.serve(call, asked)
+
+    async def _answer_without_account(
+        self, request: Request, visitor: Visitor, fields: Mapping[str, str]
+    ) -> Response | None:
+        """What is asked before anybody has shown whose he is; None: this is nothing of the kind."""
+        path, token = request.scope["raw_path"], fields.get(_TOKEN)
+        if path == astakos.TOKENS_PATH.encode():
+            return await identity.answer_token_request(request, visitor)
+        if path == astakos.CATALOGS_PATH.encode():
+            return await identity.answer_catalogs_request(request, visitor)
+        if path in swift.AUTH_PATHS and token is None:
+            return identity.answer_login(request, visitor)
+        if path == swift.INFO_PATH:
+            limit = hashmap.MAX_BLOCKS * self._store.block_size
+            return reply(200, swift.encode_info(limit), content_type=JSON)
+        if path in oversight.PATHS and token is None:
+            return await self._oversight.answer(path, request.method, fields, visitor, len(self.tokens.known))
+        return None
 
 
 def _authenticate(token: str | None, visitor: Visitor) -> str:

@@ -2,7 +2,8 @@
 
 A token file has lines `TOKEN ACCOUNT [QUOTA] [until=TIME]`; blank lines and lines that begin with `#` are free. The
 quota is the account's, e.g. `100GiB`; with several tokens of one account one line may say it, or all the same. TIME is
-ISO 8601 with an offset, e.g. `2026-12-24T18:00:00Z`: from then on the token counts no more.
+ISO 8601 with an offset, e.g. `2026-12-24T18:00:00Z`: from then on the token counts no more. The account `/metrics` is
+none: its tokens open that page, and nothing else.
 
 They are compared in constant time, all of them at each request.
 """
@@ -29,6 +30,9 @@ from syncer.protocol.pithos.names import container_name_problem
 from syncer.server.http.urls import SWIFT_SEGMENT, VERSION_SEGMENT
 
 DEFAULT_ACCOUNT: Final = "default"
+METRICS: Final = "/metrics"
+"""Stands for an account. No account can be called so."""
+
 MAX_QUOTA_BYTES: Final = 1 << 63
 _TOKEN_BYTES: Final = 32  # of randomness: 256 bits can't be guessed
 _UNTIL: Final = "until="
@@ -79,7 +83,7 @@ class Tokens:
         """
         self._known = [(token.secret.encode(), token) for token in tokens]
         self._clock_s = clock_s
-        self.quotas: Final = dict.fromkeys((token.account for token in tokens), 0)
+        self.quotas: Final = dict.fromkeys((token.account for token in tokens if token.account != METRICS), 0)
         self.quotas.update((token.account, token.quota_bytes) for token in tokens if token.quota_bytes)
 
     @property
@@ -90,6 +94,14 @@ class Tokens:
 
     def account(self, token: bytes) -> str | None:
         """Whose token this is; None for nobody's. Takes as long for every token of one length."""
+        account = self._account(token)
+        return None if account == METRICS else account
+
+    def opens_metrics(self, token: bytes) -> bool:
+        """Whether this token is for the page of figures. Takes as long for every token of one length."""
+        return self._account(token) == METRICS
+
+    def _account(self, token: bytes) -> str | None:
         found = None
         for secret, known in self._known:
             if hmac.compare_digest(secret, token):
@@ -151,6 +163,8 @@ def _token(words: Sequence[str], where: str) -> Token:
         raise UsageError(f"{where}: expected TOKEN ACCOUNT [QUOTA] [until=TIME], got {len(words)} words")
     secret, account = words[:2]
     check_account(account, where)
+    if account == METRICS and quotas:
+        raise UsageError(f"{where}: {METRICS} is no account, so it has no quota")
     return Token(
         secret=secret,
         account=account,
@@ -160,15 +174,17 @@ def _token(words: Sequence[str], where: str) -> Token:
 
 
 def check_account(account: str, where: str) -> None:
-    """Refuse what can't be an account's name.
+    """Refuse what can't stand for an account.
 
     Args:
-        account: The name.
+        account: Its name, or `METRICS`.
         where: It stands, for the message.
 
     Raises:
         UsageError: It can't.
     """
+    if account == METRICS:
+        return
     problem = container_name_problem(account)
     if problem is not None or account in {VERSION_SEGMENT, SWIFT_SEGMENT}:
         raise UsageError(f"{where}: {account!r} is no account name: {problem or 'it is part of our URLs'}")

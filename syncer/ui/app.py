@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Scope
 
 from syncer.ui.asked import NotFromPageError, form
 from syncer.ui.context import Context, see_other
+from syncer.ui.oversight import Oversight
 from syncer.ui.pages.doctor import Doctor
 from syncer.ui.pages.ignored import Ignored
 from syncer.ui.pages.lists import Lists
@@ -67,7 +68,7 @@ def make_app(
         ],
         exception_handlers={404: missing, 405: missing, NotFromPageError: not_from_page},
     )
-    return Door(inside, keys, host, _outside(keys, now_s), now_s, known)
+    return Door(inside, keys, host, _outside(keys, now_s), now_s, known, Oversight(ports))
 
 
 def _outside(keys: Keys, now_s: Callable[[], float]) -> ASGIApp:

@@ -128,6 +128,14 @@ class PagePorts(Protocol):
         """How the daemon stands; None: it does not answer."""
         ...
 
+    def metrics(self) -> str | None:
+        """The daemon's figures in the text format of Prometheus; None: it does not answer."""
+        ...
+
+    def metrics_token(self) -> str:
+        """What who asks for them must show: in a file that only this user can read, made if it is missing."""
+        ...
+
     def pause(self, uuid: str, *, paused: bool) -> None:
         """What `blocksync pause` and `resume` do.
 

@@ -33,6 +33,8 @@ MAX_LINKS: Final = 8
 MAX_SESSIONS: Final = 16
 MAX_BODY_BYTES: Final = 64 << 10  # a form: a path has at most 4 KiB, percent-encoded 12
 SUFFIX: Final = ".localhost"
+OVERSIGHT: Final = frozenset({"/healthz", "/metrics"})
+"""For programs that look after the daemon, which have no session: `oversight.py`."""
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -177,6 +179,19 @@ def _objections(method: str, headers: Mapping[str, str], host: str, *, is_link: 
     yield from _objections_to_form(headers)
 
 
+def objection_to_oversight(method: str, headers: Mapping[str, str]) -> Refusal | None:
+    """What is wrong with a request for `OVERSIGHT`; None: nothing.
+
+    It may name the page as it likes: a program that looks after the daemon does not know the secret name. So no cookie
+    counts there, and whoever browsers speak for is sent away.
+    """
+    if method not in _SAFE:
+        return Refusal(status=405, reason="This is read, nothing else.")
+    if headers.get("sec-fetch-site", "none") not in _OWN or "origin" in headers:
+        return Refusal(status=403, reason="Another site asked for this.")
+    return None
+
+
 def _objections_to_form(headers: Mapping[str, str]) -> Iterator[Refusal]:
     if headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
         yield Refusal(status=415, reason="The page takes forms only.")
@@ -198,6 +213,7 @@ class Door:
         stranger: ASGIApp,
         now_s: Callable[[], float],
         known: Callable[[Scope], None] = lambda _scope: None,
+        oversight: ASGIApp | None = None,
     ) -> None:
         """Stand before an application.
 
@@ -208,7 +224,9 @@ class Door:
             stranger: Answers who has no session: links, assets, and the page that says what to do.
             now_s: The time, seconds.
             known: Is told the scope of each request of a session.
+            oversight: Answers `OVERSIGHT`, whatever name the page was asked by; None: nobody does.
         """
+        self._oversight = oversight
         self._app = app
         self._keys = keys
         self._host = host
@@ -222,6 +240,10 @@ class Door:
             return
         send = _with_headers(send)
         headers = Headers(scope=scope)
+        if scope["path"] in OVERSIGHT and self._oversight is not None:
+            refusal = objection_to_oversight(scope["method"], headers)
+            await (self._oversight(scope, receive, send) if refusal is None else _say(send, refusal))
+            return
         refusal = objection(scope["method"], headers, self._host, is_link=scope["path"] == "/open")
         if refusal is not None:
             await _say(send, refusal)

@@ -1,4 +1,4 @@
-"""The figures of the daemon on the LAN in the text format of Prometheus. Meanings: docs/reference/metrics.md."""
+"""The figures of the daemon and of its neighbours in the text format of Prometheus: docs/reference/metrics.md."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from blockfs.runtime.output import printable
+
 if TYPE_CHECKING:
     from syncer.peer.exchange.figures import Figures
     from syncer.watch.lan import PeersLive
+    from syncer.watch.live import DaemonLive
 
 COUNTERS: Final = {
     "tokens_asked": ("blocksync_lan_blocks_asked", "Blocks that were asked for by frames."),
@@ -42,6 +45,48 @@ def exposition(live: PeersLive) -> str:
     registry = CollectorRegistry()
     registry.register(_Figures(live))
     return generate_latest(registry).decode()
+
+
+def daemon_exposition(live: DaemonLive) -> str:
+    """How the daemon and its roots stand, as text. Roots have their paths; no file has a name.
+
+    Args:
+        live: What the daemon answered.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Roots(live))
+    return generate_latest(registry).decode()
+
+
+class _Roots(Collector):
+    def __init__(self, live: DaemonLive) -> None:
+        self._live = live
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "blocksync_watch_start_timestamp_seconds", "When the daemon began.", value=self._live.started
+        )
+        state = GaugeMetricFamily("blocksync_root_state", "1; how the root stands.", labels=["root", "state"])
+        since = GaugeMetricFamily("blocksync_root_state_timestamp_seconds", "Since when.", labels=["root"])
+        synced = GaugeMetricFamily(
+            "blocksync_root_synced_timestamp_seconds", "When a cycle went through last.", labels=["root"]
+        )
+        remarks = GaugeMetricFamily(
+            "blocksync_root_degraded", "In how many ways it works less well than it should.", labels=["root"]
+        )
+        last = GaugeMetricFamily("blocksync_root_last_cycle_seconds", "What the last cycle took.", labels=["root"])
+        cycles = CounterMetricFamily("blocksync_root_cycles", "Cycles since the daemon began.", labels=["root"])
+        for root in self._live.roots:
+            path = printable(root.root)
+            state.add_metric([path, root.phase], 1)
+            since.add_metric([path], root.since)
+            remarks.add_metric([path], len(root.degraded))
+            cycles.add_metric([path], root.cycles)
+            if root.synced is not None:
+                synced.add_metric([path], root.synced)
+            if "seconds" in root.last:
+                last.add_metric([path], root.last["seconds"])
+        yield from (state, since, synced, remarks, last, cycles)
 
 
 class _Figures(Collector):

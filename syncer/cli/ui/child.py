@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 import time
 
 from blockfs.runtime import logs
+from syncer.errors import EXPECTED
 
 
 def main(listen: str) -> int:
@@ -15,7 +17,10 @@ def main(listen: str) -> int:
     from syncer.cli.ui.program import Program  # noqa: PLC0415 - after the log
     from syncer.ui.serving import serve  # noqa: PLC0415 - likewise
 
-    return serve(Program(os.environ, time.monotonic), listen, sys.stdin, sys.stdout)
+    program = Program(os.environ, time.monotonic)
+    with contextlib.suppress(*EXPECTED):  # who wants figures finds the file; a full disk costs figures, not the page
+        program.metrics_token()
+    return serve(program, listen, sys.stdin, sys.stdout)
 
 
 if __name__ == "__main__":

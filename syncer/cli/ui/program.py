@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 import sys
 import threading
@@ -12,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from blockfs.runtime.atomic import write_atomically
 from blockfs.runtime.output import shown
 from syncer.cli.registry.roots import Registry
 from syncer.cli.ui.facts import bad_facts, root_facts
@@ -28,6 +30,7 @@ KEEP_S: Final = 15.0
 
 _MAX_LINE_BYTES: Final = 1 << 28  # a plan is one line: 300 bytes for each of its actions
 _TOLD_BYTES: Final = 1 << 16  # of stderr: the last words
+_TOKEN_BYTES: Final = 32  # of randomness
 COMMAND: Final = (sys.executable, "-m", "syncer.cli.main")
 
 
@@ -81,6 +84,26 @@ class Program:
         """See PagePorts."""
         self._live = control.live(self._registry.socket)
         return self._live
+
+    def metrics(self) -> str | None:
+        """See PagePorts."""
+        from syncer.cli.output import metrics  # noqa: PLC0415 - its library, for who is asked for figures
+
+        live = control.live(self._registry.socket)
+        if live is None:
+            return None
+        return metrics.daemon_exposition(live) + metrics.exposition(control.peers(self._registry.socket))
+
+    def metrics_token(self) -> str:
+        """See PagePorts."""
+        path = self._registry.metrics_token
+        try:
+            with open(path, encoding="ascii") as file:
+                return file.read(_TOLD_BYTES).strip()
+        except FileNotFoundError:
+            token = secrets.token_urlsafe(_TOKEN_BYTES)
+            write_atomically(path, f"{token}\n".encode())
+            return token
 
     def pause(self, uuid: str, *, paused: bool) -> None:
         """See PagePorts."""

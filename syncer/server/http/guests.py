@@ -137,6 +137,11 @@ class Guests:
             gone.append(self._send_away(max(self._strangers, key=lambda one: one.held_bytes)))
         return gone
 
+    def counts(self) -> tuple[int, int]:
+        """How many have shown a token, and how many have not."""
+        strangers = len(self._strangers)
+        return len(self._all) - strangers, strangers
+
     def look(self, now: float) -> None:
         """End those whose time is over."""
         for guest in list(self._all):

@@ -9,7 +9,7 @@ from starlette.types import Scope
 from syncer.server.budget import RETRY_AFTER_S, Purse
 from syncer.server.errors import TooMany
 from syncer.server.http.bounded_protocol import RECEPTION_OF, Reception, guest_of
-from syncer.server.tokens import Tokens
+from syncer.server.tokens import METRICS, Tokens
 
 
 class Visitor:
@@ -45,6 +45,19 @@ class Visitor:
             text = f"This account has {most} connections; close some of them"
             raise TooMany(text, {"Retry-After": str(RETRY_AFTER_S), "Connection": "close"})
         return account
+
+    def opens_metrics(self, token: bytes) -> bool:
+        """Whether this token is for the page of figures; its connection is no stranger's then."""
+        self.shown = True
+        if not self._tokens.opens_metrics(token):
+            return False
+        if self._guest is not None and self._reception is not None:
+            self._reception.guests.show(self._guest, METRICS, token)
+        return True
+
+    def connections(self) -> tuple[int, int]:
+        """Connections that have shown a token, and those that have not; this one is among them."""
+        return (0, 0) if self._reception is None else self._reception.guests.counts()
 
     def close(self) -> None:
         """The reply is sent."""

@@ -7,6 +7,7 @@ that nobody names (collected later), never a name without its blocks.
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 import time
@@ -76,6 +77,30 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
         return uuid_text(self.record.uuid)
 
 
+class StoreFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over all accounts.
+
+    Attributes:
+        accounts: That have ever written.
+        containers: Of all of them.
+        objects: That exist now.
+        bytes_used: Sum of their sizes.
+        versions: That can still be read, deletions included.
+        blocks: Stored blocks.
+        stored_bytes: What they take on the host.
+        free_bytes: Room that is left on the host.
+    """
+
+    accounts: int
+    containers: int
+    objects: int
+    bytes_used: int
+    versions: int
+    blocks: int
+    stored_bytes: int
+    free_bytes: int
+
+
 class Collected(msgspec.Struct, frozen=True, kw_only=True):
     """What a garbage collection did."""
 
@@ -124,6 +149,28 @@ class Store(PartWriter):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def probe(self) -> int:
+        """Read something of the catalogue, which raises if it can't be read: the last version's serial."""
+        with self._catalogue.reading() as view:
+            return view.counters().serial
+
+    def figures(self) -> StoreFigures:
+        """Sums over all accounts: costs a look at each container and each segment."""
+        with self._catalogue.reading() as view:
+            records = [ContainerRecord.decode(raw) for _, raw in view.rows("containers")]
+            accounts, versions = view.count("accounts"), view.count("versions")
+        blocks, host = self._blocks.statistics(), os.statvfs(self._folder.path)
+        return StoreFigures(
+            accounts=accounts,
+            containers=len(records),
+            objects=sum(record.object_count for record in records),
+            bytes_used=sum(record.bytes_used for record in records),
+            versions=versions,
+            blocks=blocks.blocks,
+            stored_bytes=blocks.stored_bytes,
+            free_bytes=host.f_bavail * host.f_frsize,
+        )
 
     # --- accounts and containers
 

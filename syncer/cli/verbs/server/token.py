@@ -37,6 +37,8 @@ def command() -> None:
 def new_command(*, directory: str, account: str, expires: str | None, quota: str | None, as_json: bool) -> None:
     """Make a token for ACCOUNT (default: default), and print the line for a client's token file.
 
+    With `/metrics` for ACCOUNT it opens the server's figures, and nothing else.
+
     DIRECTORY is a server's, or a token file itself.
     """
     check_account(account, "ACCOUNT")

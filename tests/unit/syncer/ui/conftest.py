@@ -28,12 +28,20 @@ class Program:
         self.ran: list[tuple[list[bytes], bytes]] = []
         self.outcomes: deque[Ran] = deque()
         self.compared: Compared | None = None
+        self.token = "figures-token"
 
     def roots(self) -> list[RootFacts]:
         return self.facts
 
     def live(self) -> DaemonLive | None:
         return None if self.told is None else DaemonLive(pid=1, started=0.0, roots=self.told)
+
+    def metrics(self) -> str | None:
+        self.done.append(("metrics",))
+        return None if self.told is None else "figures 1\n"
+
+    def metrics_token(self) -> str:
+        return self.token
 
     def pause(self, uuid: str, *, paused: bool) -> None:
         if uuid not in {root.uuid for root in self.facts}:
