@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +15,7 @@ import pytest
 from tests import effort
 from tests.system.namespaces import PROJECT
 
+CONSTRAINTS = PROJECT / "scripts/constraints.txt"
 COMMIT = ("git", "-c", f"safe.directory={PROJECT}", "describe", "--always", "--dirty", "--abbrev=12")
 
 
@@ -38,6 +41,25 @@ def by_pip(home: Path) -> None:
         assert told == f"blocksync {version()} (build {done(*COMMIT).strip()})\n"
 
 
+def by_pipx(home: Path) -> None:
+    """From nothing, as pipx does it: an environment of its own, with no library in it, and the index."""
+    done("scripts/wheel", home / "dist")
+    for kind in ("*.whl", "*.tar.gz"):
+        [file] = (home / "dist").glob(kind)
+        environment = home / kind.strip("*.")
+        done(sys.executable, "-m", "venv", environment)
+        done(environment / "bin/pip", "install", "-q", "--disable-pip-version-check", "-c", CONSTRAINTS, file)
+        command = environment / "bin/blocksync"
+        assert done(command, "--version") == f"blocksync {version()} (build {done(*COMMIT).strip()})\n"
+        done(command, "init", home / f"volume-{environment.name}")
+        assert (
+            "nothing is linked"
+            in subprocess.run(
+                [command, "status"], env={"HOME": str(home)}, capture_output=True, text=True, check=True
+            ).stderr
+        )
+
+
 def version() -> str:
     """As setup.cfg has it."""
     line = next(line for line in (PROJECT / "setup.cfg").read_text().splitlines() if line.startswith("version = "))
@@ -52,15 +74,73 @@ def debian_package(home: Path) -> None:
     control = home / "unpacked/DEBIAN/control"
     control.write_text(control.read_text().replace(f"Version: {version()}", f"Version: {version()}+later"))
     done("dpkg-deb", "-Zxz", "-z0", "--root-owner-group", "--build", home / "unpacked", newer)
-    mirror = done("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Codename: bookworm")
-    tree = home / "tree"
-    done("debootstrap", "--variant=minbase", "bookworm", tree, mirror.splitlines()[0])
+    tree = debian_tree(home / "tree")
     for file, name in ((package, "now.deb"), (newer, "later.deb")):
         (tree / name).write_bytes(file.read_bytes())
-    (tree / "life").write_text(_LIFE)
+    told = run_in(tree, _LIFE)
+    assert told.endswith("all of it\n")
+    assert f"blocksync {version()} (build " in told
+
+
+def in_a_container(home: Path) -> None:
+    """The steps of packaging/Containerfile, one by one, in a Debian tree whose Python stands for the image's.
+
+    It shows that the commands do what they are there for: not that an engine builds the image, nor what its base has.
+    """
+    done("scripts/wheel", home / "dist")
+    tree = debian_tree(home / "tree", "python3-pip")
+    steps = instructions((PROJECT / "packaging/Containerfile").read_text())
+    for file in (home / "dist").glob("*.whl"):
+        assert ["COPY", "*.whl /tmp/"] in steps
+        (tree / "tmp" / file.name).write_bytes(file.read_bytes())
+    pip = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_CERT", "REQUESTS_CA"))}
+    for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "PIP_CERT"):
+        if name in pip:
+            (tree / "authorities").write_bytes(Path(pip[name]).read_bytes())
+            pip[name] = "/authorities"
+    if Path("/etc/pip.conf").exists():
+        (tree / "etc/pip.conf").write_bytes(Path("/etc/pip.conf").read_bytes())
+    settings = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in pip.items())
+    runs = [rest for word, rest in steps if word == "RUN"]
+    run_in(tree, "\n".join([settings, "export PIP_BREAK_SYSTEM_PACKAGES=1", *runs]))
+
+    words = dict(steps)
+    user = words["USER"]
+    health = shlex.join(json.loads(words["HEALTHCHECK"].removeprefix("CMD ")))
+    served = shlex.join(json.loads(words["ENTRYPOINT"]) + json.loads(words["CMD"]))
+    as_user = f"setpriv --reuid={user} --regid={user} --clear-groups"
+    life = f"""
+        {as_user} {served} >/started 2>&1 & server=$!
+        tail -n +1 -f /started | grep -q -m 1 'listening on'
+        {as_user} {health}
+        {as_user} blocksync token list {words["VOLUME"]} | grep -q default
+        kill -s {words["STOPSIGNAL"].removeprefix("SIG")} $server
+        wait $server
+        stat -c '%a %U' {words["VOLUME"]}
+    """
+    assert run_in(tree, life, "--net").endswith(f"700 {user}\n")
+
+
+def instructions(text: str) -> list[list[str]]:
+    """Of a Containerfile: word and rest of each, lines that go on joined."""
+    lines = "\n".join(line for line in text.splitlines() if not line.startswith("#")).replace("\\\n", " ")
+    return [line.split(maxsplit=1) for line in lines.splitlines() if line.strip()]
+
+
+def debian_tree(tree: Path, *packages: str) -> Path:
+    """A fresh Debian 12, which gets packages as this machine does."""
+    mirror = done("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Codename: bookworm")
+    include = [f"--include={','.join(packages)}"] if packages else []
+    done("debootstrap", "--variant=minbase", *include, "bookworm", tree, mirror.splitlines()[0])
     for settings in Path("/etc/apt/apt.conf.d").glob("*prox*"):
         (tree / "etc/apt/apt.conf.d" / settings.name).write_bytes(settings.read_bytes())
     (tree / "etc/resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())
+    return tree
+
+
+def run_in(tree: Path, script: str, *namespaces: str) -> str:
+    """Run a script as root of a tree, with a kernel around it; returns its stdout."""
+    (tree / "life").write_text(script)
     inside = f"""
         set -eu
         mount -t proc proc {tree}/proc
@@ -69,12 +149,12 @@ def debian_package(home: Path) -> None:
             touch {tree}/dev/$name
             mount --bind /dev/$name {tree}/dev/$name
         done
-        mknod {tree}/dev/fuse c 10 229
-        exec chroot {tree} env -i PATH=/usr/sbin:/usr/bin HOME=/root DEBIAN_FRONTEND=noninteractive sh -eu /life
+        mknod {tree}/dev/fuse c 10 229 2>/dev/null || true
+        ip link set lo up
+        export PATH=/usr/local/bin:/usr/sbin:/usr/bin HOME=/root
+        exec chroot {tree} env -i PATH=$PATH HOME=$HOME DEBIAN_FRONTEND=noninteractive sh -eu /life
     """
-    told = done("unshare", "--mount", "--pid", "--fork", "--propagation", "private", "sh", "-c", inside)
-    assert told.endswith("all of it\n")
-    assert f"blocksync {version()} (build " in told
+    return done("unshare", "--mount", "--pid", "--fork", *namespaces, "--propagation", "private", "sh", "-c", inside)
 
 
 _LIFE = """
@@ -117,7 +197,7 @@ test -e /srv/volume/volume.toml
 echo all of it
 """
 
-KINDS: tuple[Callable[[Path], None], ...] = (by_pip, debian_package)
+KINDS: tuple[Callable[[Path], None], ...] = (by_pip, by_pipx, debian_package, in_a_container)
 
 
 @pytest.mark.parametrize("kind", KINDS[: effort.count("packages")], ids=lambda kind: kind.__name__)

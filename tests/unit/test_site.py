@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from scripts.site.hooks import PROJECT, with_links_of_site
+from tests.kit.site import build_site
 
 
 @pytest.mark.parametrize(
@@ -30,10 +30,7 @@ def test_links_lead_to_where_things_are_on_the_site(here: str, text: str, there:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as `make docs` does: a link that leads nowhere, or a page in no menu, ends that with an error."""
-    made = tmp_path_factory.mktemp("site") / "s"
-    subprocess.run([PROJECT / "scripts/site/build", made], check=True)
-    return made
+    return build_site(tmp_path_factory.mktemp("site") / "s")
 
 
 def test_every_page_is_on_the_site(site: Path) -> None:
