@@ -303,12 +303,11 @@ class Filesystem:
             parts.callback(self.tree.close)
             parts.callback(self._stores.staging.close)
             failure: FlushFailedError | None = None
-            try:
-                if seal:
-                    self._sealer.seal_all()
-                    self.hot.give_up_all()
-            except FlushFailedError as error:
-                failure = error
+            for end in (self._sealer.seal_all, self.hot.give_up_all) if seal else ():
+                try:
+                    end()
+                except FlushFailedError as error:
+                    failure = error  # all else is done
             self.namespace.store_atimes()
             failure = self._sync() or failure
             self.ballast.spend(self.tree.end_mount)

@@ -15,7 +15,7 @@ from blockfs.engine.content.resize import Resizer
 from blockfs.engine.content.writer import ContentWriter
 from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
-from blockfs.engine.durable.failing import FlushFailedError, check_sound, failure_of, tell
+from blockfs.engine.durable.failing import FlushFailedError, check_sound, failure_of, hot_failure_of, tell
 from blockfs.engine.durable.flush import Flusher
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.hot.contents import HotContents
@@ -382,10 +382,12 @@ class Files:
         with self._stores.lock:
             states = self._table.all() if ino is None else [self._table.peek(ino)]
             for state in states:
-                failures = None if state is None else state.failures
-                if state is None or failures is None or not failures.pages or (is_new and not failures.is_new):
+                if state is None or (ino is None and next(self._stores.tree.places(state.ino), None) is None):
                     continue
-                if ino is not None or next(self._stores.tree.places(state.ino), None) is not None:
+                if state.hot is not None and state.hot.failed:
+                    return hot_failure_of(self._stores, state.ino)
+                failures = state.failures
+                if failures is not None and failures.pages and not (is_new and not failures.is_new):
                     return failure_of(self._stores, state)
         return None
 

@@ -57,8 +57,7 @@ def failure_of(stores: Stores, state: FileState, *, reading: bool = False) -> Fl
     """
     failures = state.failures
     assert failures is not None
-    path = stores.tree.path_of(state.ino)
-    where = f"inode {state.ino}, which has no name" if path is None else shown(path)
+    where = _named(stores, state.ino)
     runs = list(failures.pages.extents())
     code = errno.EIO if reading else failures.code
     if not runs:
@@ -75,6 +74,21 @@ def failure_of(stores: Stores, state: FileState, *, reading: bool = False) -> Fl
         "write them again, or restore the file from a backup",
         code,
     )
+
+
+def hot_failure_of(stores: Stores, ino: int) -> FlushFailedError:
+    """The error that names a file which the kernel failed to write back: which bytes is not known. Under the lock."""
+    return FlushFailedError(
+        ino,
+        f"{_named(stores, ino)}: some of what was written could not be written to the host's disk and is lost; "
+        "copy what is there, and remove the file, or restore it from a backup",
+        errno.EIO,
+    )
+
+
+def _named(stores: Stores, ino: int) -> str:
+    path = stores.tree.path_of(ino)
+    return f"inode {ino}, which has no name" if path is None else shown(path)
 
 
 def check_sound(stores: Stores, state: FileState | None) -> None:

@@ -11,8 +11,8 @@ import os
 
 from blockfs.blocks.extents import block_count
 from blockfs.engine.content.filestate import FileState
-from blockfs.engine.content.hostfile import HostIoError
 from blockfs.engine.context import Stores
+from blockfs.engine.durable.failing import hot_failure_of
 from blockfs.engine.hot.folder import HotFolder
 from blockfs.engine.hot.hotfile import HotFile, with_status
 from blockfs.errors import BlockfsError
@@ -44,8 +44,8 @@ class HotFlusher:
             assert status is not None
             stamp, is_new = state.stamp, not hot.is_named
             needs_row = is_new or (publishes and not state.is_published)
-        if hot.failed:
-            raise HostIoError(f"inode {state.ino}: the host failed to write some of it; copy what is there")
+            if hot.failed:
+                raise hot_failure_of(self._stores, state.ino)
         try:
             self._folder.sync(hot.file)
         except BlockfsError:

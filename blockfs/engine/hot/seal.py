@@ -37,6 +37,7 @@ from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.hostfile import HostIoError, translated
 from blockfs.engine.content.leaves import set_blocks
 from blockfs.engine.context import Stores
+from blockfs.engine.durable.failing import hot_failure_of
 from blockfs.engine.hot.addresses import PAGE, Run, Stored, dirty_blocks, moved, runs
 from blockfs.engine.hot.capture import PIECE_BYTES, Captures
 from blockfs.engine.hot.compare import changed_blocks
@@ -156,7 +157,7 @@ class HotSealer:
                 if hot is None or state.discarded:
                     return None
                 if hot.failed:
-                    raise HostIoError(f"inode {state.ino}: the host failed to write some of it")
+                    raise hot_failure_of(self._stores, state.ino)
                 if state.is_sealed:
                     row = self._stores.tree.inode(state.ino)
                     if spliced is not None and row is not None:
