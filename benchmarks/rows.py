@@ -76,6 +76,33 @@ def save(path: Path, part: str, rows: Sequence[Row], **about: Any) -> None:
     path.write_text("".join(f"{line}\n" for line in [*kept, *map(json.dumps, new)]))
 
 
+def save_more(path: Path, part: str, rows: Sequence[Row], **about: Any) -> list[Row]:
+    """Add repetitions to those of a part that are in the file; returns its rows with all of them.
+
+    For parts that take so long that their repetitions are made by several calls.
+    """
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    before = [line for line in lines if line["part"] == part]
+    there = {row.work: row for row in (_row(line) for line in before if line["type"] == "row")}
+    every = [joined(there[row.work], row) if row.work in there else row for row in rows]
+    seconds = about.get("seconds", 0) + sum(line["seconds"] for line in before if line["type"] == "machine")
+    save(path, part, every, **about | {"seconds": seconds})
+    return every
+
+
+def joined(row: Row, more: Row) -> Row:
+    """The repetitions of two rows about the same."""
+    subjects = {
+        name: [*row.subjects.get(name, []), *more.subjects.get(name, [])] for name in row.subjects | more.subjects
+    }
+    return msgspec.structs.replace(
+        more,
+        values=[*row.values, *more.values],
+        beside_values=[*row.beside_values, *more.beside_values],
+        subjects=subjects,
+    )
+
+
 def read(path: Path, order: Sequence[str]) -> list[Row]:
     """All rows of a file, the parts in this order."""
     lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

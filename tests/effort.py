@@ -144,6 +144,7 @@ KNOB: Final = {
     "servers that go away": Counts("messages each", 2, 12, 40, "contract/test_engine_writes.py"),
     "stores with faults": Counts("calls per kind of store", 60, 400, 4000, "contract/test_store_faults.py"),
     "cuts after edits": Counts("seeds", 1500, 50_000, 1_000_000, f"{_R}/test_chunks.py"),
+    "files like others": Counts("seeds", 20, 300, 20_000, f"{_R}/test_alike.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
     "repository collections": Counts("seeds", 5, 60, 5000, f"{_R}/test_collecting.py"),
     "repository repackings": Counts("seeds", 4, 60, 5000, f"{_R}/test_repacking.py"),

@@ -97,8 +97,9 @@ def corpus(home: Path, repetitions: int) -> list[Row]:
 
 
 def _others(repetition: int) -> list[str]:
-    """borg and rclone take minutes: once."""
-    return [RESTIC] if repetition else [RESTIC, BORG, RCLONE]
+    """borg and rclone take minutes: once. `BENCH_TOOLS=restic`: not at all, where a run is added to."""
+    asked = os.environ.get("BENCH_TOOLS", f"{RESTIC} {BORG} {RCLONE}").split()
+    return [name for name in (RESTIC, BORG, RCLONE) if name in asked and (name == RESTIC or not repetition)]
 
 
 def _compare(folder: Path, mountpoint: Path) -> None:

@@ -66,13 +66,9 @@ def _pithos(way: Way) -> Remote:
 def _repository(way: Way) -> Remote:
     from syncer.remote.repository.access import Access, open_repository  # noqa: PLC0415 - likewise
 
+    access = Access.read(way.secret)
     return open_repository(
-        way.url,
-        Access.read(way.secret),
-        settings=way.settings,
-        policy=way.policy,
-        memory=way.memory,
-        cache=way.cache,
+        way.url, access, settings=way.settings, policy=way.policy, memory=way.memory, cache=way.cache
     )
 
 

@@ -151,6 +151,22 @@ def test_a_listing_is_complete_sorted_and_bounded_by_its_prefix(place: Place) ->
     within(place, test)
 
 
+def test_what_is_below_some_prefixes_is_listed_together(place: Place) -> None:
+    async def test(store: BlobStore) -> None:
+        among = ["condemned/x", "heads/a", "heads/b/c", "indexes/0", "indexes/zz"]
+        for name in [*among, "commits/x", "condemned.x", "config", "heads0", "indexes.x", "keys/x", "packs/x"]:
+            await store.put(name, name.encode())
+        asked = store.counters.requests
+        found = await store.listing("condemned/", "heads/", "indexes/")
+        assert [blob.name for blob in found] == among
+        assert [blob.size_bytes for blob in found] == [len(name) for name in among]
+        assert 1 <= store.counters.requests - asked <= 3
+        assert [blob.name for blob in await store.listing("heads/", "none/")] == among[1:3]
+        assert await store.listing("none/", "other/") == []
+
+    within(place, test)
+
+
 def test_a_deleted_object_is_gone_and_may_be_deleted_again(place: Place) -> None:
     async def test(store: BlobStore) -> None:
         await store.put("a/one", CONTENT)

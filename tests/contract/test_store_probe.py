@@ -39,7 +39,7 @@ def test_a_store_where_several_win_is_told_as_one() -> None:
 
 def test_listings_that_lag_and_clocks_that_are_ahead_are_seen() -> None:
     class Lagging(MemoryStore):
-        async def listing(self, prefix: str) -> list:
+        async def listing(self, *prefixes: str) -> list:
             return []
 
     assert not trio.run(probe, Lagging()).lists_at_once

@@ -39,7 +39,7 @@ class FaultyStore(WrappedStore):
         self.late: list[Callable[[], Awaitable[object]]] = []
         self.faults = 0
         self._draws = draws
-        self._listed: dict[str, list[Blob]] = {}
+        self._listed: dict[tuple[str, ...], list[Blob]] = {}
 
     async def open(self, *, create: bool = False) -> StoreInfo:
         return await self._shaken(lambda: self.inner.open(create=create))
@@ -59,12 +59,12 @@ class FaultyStore(WrappedStore):
     async def head(self, name: str) -> Blob | None:
         return await self._shaken(lambda: self.inner.head(name))
 
-    async def listing(self, prefix: str) -> list[Blob]:
-        before = self._listed.get(prefix)
+    async def listing(self, *prefixes: str) -> list[Blob]:
+        before = self._listed.get(prefixes)
         if self.stale and before is not None and self._draws.random() < 0.5:
             return before
-        self._listed[prefix] = await self._shaken(lambda: self.inner.listing(prefix))
-        return self._listed[prefix]
+        self._listed[prefixes] = await self._shaken(lambda: self.inner.listing(*prefixes))
+        return self._listed[prefixes]
 
     async def delete(self, name: str) -> None:
         await self._shaken(lambda: self.inner.delete(name), writes=True)

@@ -7,6 +7,7 @@
 <uuid>/token       the server's token, 0600
 <uuid>/repository  instead of it where the share is a repository: its key, and the store's credentials, 0600
 <uuid>/head        likewise: this device's last commit there
+<uuid>/cache/      likewise: what it read of indexes, commits and trees, sealed; 1 GiB at most
 <uuid>/ignore      the root's own ignore patterns, one a line; absent if there is none
 <uuid>/db, lock    StateDB
 <uuid>/lists/      block lists of an ordinary root's files: a cache

@@ -35,8 +35,9 @@ from syncer.remote.stores.port import BlobStore, StoreInfo
 from syncer.remote.stores.urls import parse_store_url
 
 _FORMAT = 1
+_CACHED = [kind.folder for kind in (Kind.COMMIT, Kind.CONDEMNED, Kind.INDEX, Kind.PACK)]  # of packs those of trees
 _WHAT = "what is kept of the repository"
-_CACHE_BYTES = 512 << 20  # the index of 1.3 million chunks, some 30 GB, is an eighth of it: the largest that is kept
+_CACHE_BYTES = 1 << 30  # indexes of 20 million chunks, 400 GB of files; the largest that is kept is an eighth of it
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -126,11 +127,11 @@ def open_repository(
         UsageError: No credentials, or a library is missing.
     """
     store = store_of(url, access.environment, settings=settings, policy=policy)
-    if cache is not None and parse_store_url(url).scheme != "file":
-        store = CachedStore(store, cache, _CACHE_BYTES, (Kind.INDEX.folder, Kind.COMMIT.folder))
+    is_far = parse_store_url(url).scheme != "file"
+    kept = CachedStore(store, cache, _CACHE_BYTES, _CACHED) if cache is not None and is_far else None
     writer = Writer(device=DeviceId(access.kept.device), name=socket.gethostname(), tool=release())
     return RepositoryClient(
-        Objects(store, access.keys),
+        Objects(store, access.keys, cache=kept),
         access.kept.config,
         writer,
         check=partial(check, store, access.kept),

@@ -43,13 +43,14 @@ from syncer.ports.remote import (
     RemoteInfo,
     Secret,
 )
+from syncer.remote.parallel import for_each, one_error
 from syncer.remote.repository.contents.packing import Packer, packed
 from syncer.remote.repository.contents.reading import ChunkReads, ChunkSource
 from syncer.remote.repository.format.chunks import Chunker
 from syncer.remote.repository.format.config import Config
 from syncer.remote.repository.format.entries import ID_BYTES, Bytes, decode_entry
 from syncer.remote.repository.format.history import Commit, CommitId, DeviceId
-from syncer.remote.repository.format.keys import ChunkId
+from syncer.remote.repository.format.keys import ChunkId, Content
 from syncer.remote.repository.format.lists import blocks_of, blocks_shape, listed_blocks
 from syncer.remote.repository.format.packs import Pack
 from syncer.remote.repository.format.prolly import Root, Shape, reachable
@@ -66,6 +67,7 @@ from syncer.remote.stores.port import StoreInfo
 
 _MODIFIED: Final = "another version"
 _VIEWS: Final = 4  # earlier ones in which versions are found that were replaced while they are read
+_PACKS_AT_ONCE: Final = 4  # that are sent; in memory are all nodes of a commit that are new
 _REPLACED: Final = 100_000  # versions whose predecessors are remembered; some 0.5 KB each
 
 
@@ -119,6 +121,7 @@ class RepositoryClient:
             memory: Remembers this device's head; None: nobody else can be this device.
         """
         self._check = check
+        self._is_ours = False  # it is the repository that the keys are of
         self._info: RemoteInfo | None = None
         self._clock_s = clock_s
         self.ages: Ages = Views()
@@ -152,11 +155,16 @@ class RepositoryClient:
 
     async def open(self, *, create: bool = False) -> RemoteInfo:
         """See Remote. Whoever makes a repository is `repo init`, not a client."""
-        if self._info is None:
-            store = await self._objects.store.open(create=create)
+        info = await self._opened(create=create)
+        if not self._is_ours:
             if self._check is not None:
                 await self._check()  # an empty mountpoint is a store without a repository, not an empty share
-            self._info = self._info_of(store)
+            self._is_ours = True
+        return info
+
+    async def _opened(self, *, create: bool = False) -> RemoteInfo:
+        if self._info is None:
+            self._info = self._info_of(await self._objects.store.open(create=create))
         return self._info
 
     def _info_of(self, store: StoreInfo) -> RemoteInfo:
@@ -178,7 +186,7 @@ class RepositoryClient:
 
     async def list_objects(self) -> Listing:
         """See Remote."""
-        info, view = await self.open(), await self._look()
+        view, info = await self._look(), await self.open()
         stats = await trio.to_thread.run_sync(self._listed, view)
         return Listing(
             info=info,
@@ -200,7 +208,7 @@ class RepositoryClient:
         moment = Moment.read(since)
         if moment is None or moment.repository != self._objects.keys.repository.hex():
             return None
-        info, view = await self.open(), await self._look()
+        view, info = await self._look(), await self.open()
         if moment.was_undone(Moment.of(self._objects.keys.repository, view)):
             return None  # what was seen is gone: a list tells what there is
         try:
@@ -280,13 +288,8 @@ class RepositoryClient:
             if work is None or work.draft.is_empty:
                 return
             self._spare = work
-            await work.packer.finish()
-            root, nodes = await trio.to_thread.run_sync(self._finished, work)
-            self._check_age(work)
-            trees: list[Pack] = []
-            for pack, raw in await trio.to_thread.run_sync(list, packed(self._objects, nodes)):
-                await self._objects.put_pack(pack, raw)
-                trees.append(pack)
+            await work.packer.close()
+            root, nodes, trees = await self._send_packs(work)
             if trees or work.packer.packs:
                 self._check_age(work)  # of packs that nobody named for so long no index may tell: they may be gone
                 await self._objects.put_index(trees, work.packer.packs)
@@ -310,6 +313,27 @@ class RepositoryClient:
                     self._objects.keep_node(node, data)
                 if self._view is not None and self._view.heads == (name,):
                     self._nodes.written.clear()  # what is of this view is stored now
+
+    async def _send_packs(self, work: Work) -> tuple[Root | None, list[tuple[ChunkId, bytes]], list[Pack]]:
+        """Send what a commit needs before its index: no pack waits for another one, and the tree is made meanwhile.
+
+        Returns:
+            The tree to commit, its nodes that are new, and their packs.
+        """
+        trees: list[Pack] = []
+
+        async def put(one: tuple[Pack, bytes]) -> None:
+            await self._objects.put_pack(Content.TREES, *one)
+            trees.append(one[0])
+
+        with one_error():
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(work.packer.flush)
+                root, nodes = await trio.to_thread.run_sync(self._finished, work)
+                self._check_age(work)
+                packs = await trio.to_thread.run_sync(list, packed(self._objects, nodes))
+                await for_each(iter(packs), put, _PACKS_AT_ONCE)
+        return root, nodes, trees
 
     async def _put_head(self, work: Work, commit: CommitId) -> None:
         """From here on others see it."""
@@ -338,9 +362,15 @@ class RepositoryClient:
         return Moment.of(self._objects.keys.repository, view).position
 
     async def _look(self) -> View:
-        await self.open()
+        await self._opened()
         began_s = self._clock_s()
-        heads = await self._own.heads()
+        try:
+            heads = await self._own.heads()
+        except CorruptionError:
+            await self.open()  # those of another repository, perhaps: then this says more
+            raise
+        self._is_ours = self._is_ours or bool(heads)  # our key has opened them
+        await self.open()
         view = await self._merge(await self._objects.commits([head.commit for head in heads.values()], must=True))
         self._looked_s = began_s
         return view

@@ -9,10 +9,10 @@ Source: docs/design/repository.md.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -37,13 +37,15 @@ from syncer.remote.repository.format.history import (
 )
 from syncer.remote.repository.format.indexes import Found, Index, Section
 from syncer.remote.repository.format.keys import SALT_BYTES, ChunkId, Content, Keys
-from syncer.remote.repository.format.packs import MAX_BYTES as MAX_PACK_BYTES
 from syncer.remote.repository.format.packs import Fetch, Pack, PackReader, PackRef, plan
 from syncer.remote.repository.format.sealed import Kind, digest_of, object_name
+from syncer.remote.repository.kept import Codecs, Kept, Listing, listing_of
+from syncer.remote.stores.caching import CachedStore
 from syncer.remote.stores.port import Blob, BlobStore
 
 _AT_ONCE: Final = 8  # requests
 _INDEXES: Final = 4  # at once: each may tell of the next ones that they need not be read
+_FRESH_S: Final = 60.0  # so long a listing of them serves whoever looks for one of them
 _REWRITE_S: Final = 6 * 3600.0  # indexes are written again while what was read of them is younger
 _TICK_S: Final = 2.5  # of clocks that tell seconds, rounded up or down
 _HEAD_BYTES: Final = 4 << 10
@@ -59,13 +61,6 @@ def awake_or_asleep_s() -> float:
 def fresh_salt() -> bytes:
     """16 random bytes, for one object."""
     return os.urandom(SALT_BYTES)
-
-
-class Codecs(threading.local):
-    """A codec for each thread."""
-
-    def __init__(self) -> None:
-        self.codec = Codec()
 
 
 class _Known(msgspec.Struct, frozen=True):
@@ -87,13 +82,29 @@ class _Known(msgspec.Struct, frozen=True):
 class Objects:
     """One repository. Safe for many tasks."""
 
-    def __init__(self, store: BlobStore, keys: Keys, clock_s: Callable[[], float] = awake_or_asleep_s) -> None:
-        """Objects on a store, with the repository's keys; `clock_s` goes on while the machine sleeps."""
+    def __init__(
+        self,
+        store: BlobStore,
+        keys: Keys,
+        clock_s: Callable[[], float] = awake_or_asleep_s,
+        *,
+        cache: CachedStore | None = None,
+    ) -> None:
+        """Take what they need.
+
+        Args:
+            store: Where they are.
+            keys: The repository's.
+            clock_s: Seconds that go on while the machine sleeps.
+            cache: The same store, for what is worth to be kept on this machine: all but chunks of files.
+        """
         self.clock_s = clock_s
         self._looked_s = clock_s()
         self.store = store
+        self._kept = Kept(store, cache)
         self.keys = keys
         self._codecs = Codecs()
+        self._listed: Listing | None = None
         self._heads: dict[str, _Known] = {}
         self._commits: dict[CommitId, Commit] = {}
         self._indexes: dict[bytes, Index] = {}
@@ -119,12 +130,15 @@ class Objects:
     async def heads(self) -> dict[DeviceId, Head]:
         """The heads of all devices. One listing, and a request for each that is, or may be, another than it was.
 
+        What else it tells, a `look` that follows soon need not ask for.
+
         Raises:
             DamagedObjectError: One is not what it was, or is missing.
         """
         found: dict[str, _Known] = {}
         asks: list[tuple[Blob, DeviceId]] = []
-        for blob in await self.store.listing(Kind.HEAD.folder):
+        self._listed = await listing_of(self.store, self.clock_s)
+        for blob in self._listed.below(Kind.HEAD):
             known = self._heads.get(blob.name)
             if known is not None and known.blob == blob and known.is_settled:
                 found[blob.name] = known
@@ -172,13 +186,15 @@ class Objects:
         asks = [commit for commit in dict.fromkeys(wanted) if commit not in self._commits]
 
         async def ask(commit: CommitId) -> None:
+            def check(raw: bytes) -> Commit:
+                return decode_commit(self.keys, commit, raw, self.codec)
+
             try:
-                raw = await self.store.get(commit_name(commit), most_bytes=_COMMIT_BYTES)
+                self._commits[commit] = await self._kept.got(commit_name(commit), check, most_bytes=_COMMIT_BYTES)
             except NotFoundError:
                 if must:
                     raise DamagedObjectError(commit_name(commit), "is missing: a head names it") from None
                 raise
-            self._commits[commit] = decode_commit(self.keys, commit, raw, self.codec)
 
         await for_each(iter(asks), ask, _AT_ONCE)
         return {commit: self._commits[commit] for commit in wanted}
@@ -186,7 +202,7 @@ class Objects:
     async def put_commit(self, commit: Commit) -> CommitId:
         """Write a commit; nobody finds it before a head names it, or another commit."""
         name, raw = encode_commit(self.keys, fresh_salt(), commit, self.codec)
-        await self.store.put(commit_name(name), raw, absent=True)
+        await self._kept.put(commit_name(name), raw)
         self._commits[name] = commit
         return name
 
@@ -194,28 +210,30 @@ class Objects:
         """Replace a device's head, which only that device does."""
         name, raw = encode_head(self.keys, fresh_salt(), head, self.codec)
         self._heads.pop(name, None)  # a listing of some time ago tells of the one before
+        self._listed = None
         await self.store.put(name, raw)
         self._fresh.clear()
 
     # --- indexes
 
-    async def look(self, *, to_write: bool = False, whole: bool = False) -> None:
-        """Read the indexes that are new. One listing.
+    async def look(self, *, to_write: bool = False, whole: bool = False, again: bool = False) -> None:
+        """Read the indexes that are new. One listing at most.
 
         Args:
-            to_write: Read what is condemned, too, with another listing: nothing new may build on that.
+            to_write: Read what is condemned, too: nothing new may build on that.
             whole: All of all indexes, also of those that others replace. Who writes gets no such ones; who does not,
                 only where nodes of trees are.
+            again: By a listing of now, not by the one that told of the heads.
         """
         every, whole = whole, whole or to_write
         async with self._looking:
-            began_s = self.clock_s()
+            listed = self._listed
+            if every or again or listed is None or self.clock_s() - listed.since_s > _FRESH_S:
+                self._listed = listed = await listing_of(self.store, self.clock_s)
             if to_write:
-                self._condemned = await self._read_condemned()
+                self._condemned = await self._read_condemned(listed)
             there = {
-                digest: blob
-                for blob in await self.store.listing(Kind.INDEX.folder)
-                if (digest := indexes.index_of(blob.name)) is not None
+                digest: blob for blob in listed.below(Kind.INDEX) if (digest := indexes.index_of(blob.name)) is not None
             }
             if to_write:
                 self._fresh.clear()
@@ -226,8 +244,7 @@ class Objects:
             async def ask(digest: bytes) -> None:
                 try:
                     if whole or there[digest].size_bytes <= indexes.FIRST_BYTES:
-                        raw = await self.store.get(there[digest].name)
-                        decoded = await trio.to_thread.run_sync(self._decoded, digest, raw)
+                        decoded = await self._kept.got(there[digest].name, partial(self._decoded, digest))
                         self._partly.discard(digest)
                     else:
                         decoded = await self._trees_of(digest, there[digest].name)
@@ -242,7 +259,7 @@ class Objects:
                 tried.update(asks)
                 await for_each(iter(asks), ask, _AT_ONCE)
             self._refresh()
-            self._looked_s = began_s
+            self._looked_s = listed.since_s
 
     @property
     def _is_behind(self) -> bool:
@@ -267,11 +284,17 @@ class Objects:
 
     async def _trees_of(self, digest: bytes, name: str) -> Index:
         """What an index says of nodes of trees: its beginning."""
-        first = await self.store.get(name, (0, indexes.FIRST_BYTES))
-        end = indexes.trees_end(self.keys, digest, first)
-        if end > len(first):
-            first += await self.store.get(name, (len(first), end - len(first)))
-        return Index(await trio.to_thread.run_sync(self._decoded_trees, digest, first), indexes.EMPTY)
+
+        def end_of(first: bytes) -> tuple[bytes, int]:
+            return first, indexes.trees_end(self.keys, digest, first)
+
+        first, end = await self._kept.got(name, end_of, (0, indexes.FIRST_BYTES))
+        if end <= len(first):
+            return Index(await trio.to_thread.run_sync(self._decoded_trees, digest, first), indexes.EMPTY)
+        rest = len(first), end - len(first)
+        return Index(
+            await self._kept.got(name, lambda more: self._decoded_trees(digest, first + more), rest), indexes.EMPTY
+        )
 
     def find(self, content: Content, chunk: ChunkId) -> Found | None:
         """Where a chunk is, as far as the indexes that were read tell."""
@@ -364,25 +387,22 @@ class Objects:
 
     async def _replace(self, index: Index) -> None:
         digest, raw = await trio.to_thread.run_sync(self._encoded, index)
-        await self.store.put(object_name(Kind.INDEX, digest), raw, absent=True)
+        await self._kept.put(object_name(Kind.INDEX, digest), raw)
+        self._listed = None
         self._indexes[digest], self._sizes[digest] = index, len(raw)
         self._fresh.add(digest)
         self._refresh()
 
-    async def _read_condemned(self) -> frozenset[bytes]:
-        names = [
-            blob.name
-            for blob in await self.store.listing(Kind.CONDEMNED.folder)
-            if digest_of(Kind.CONDEMNED, blob.name) is not None
-        ]
+    async def _read_condemned(self, there: Listing) -> frozenset[bytes]:
+        names = [blob.name for blob in there.below(Kind.CONDEMNED) if digest_of(Kind.CONDEMNED, blob.name) is not None]
         found: set[bytes] = set()
 
         async def ask(name: str) -> None:
             try:
-                raw = await self.store.get(name)
+                listed = await self._kept.got(name, lambda raw: condemned.decode(self.keys, name, raw, self.codec))
             except NotFoundError:
                 return  # what was in it is gone
-            found.update(condemned.decode(self.keys, name, raw, self.codec).packs)
+            found.update(listed.packs)
 
         await for_each(iter(names), ask, _AT_ONCE)
         return frozenset(found)
@@ -403,9 +423,9 @@ class Objects:
 
     # --- packs
 
-    async def put_pack(self, pack: Pack, raw: bytes) -> None:
+    async def put_pack(self, content: Content, pack: Pack, raw: bytes) -> None:
         """Write a pack; nobody finds it before an index names it, or an entry of a tree."""
-        await self.store.put(pack.ref.name, raw, absent=True)
+        await self._kept.put(pack.ref.name, raw, is_kept=content is Content.TREES)
 
     async def read(
         self, content: Content, wanted: Iterable[Found], *, gap_bytes: int | None = None
@@ -459,15 +479,17 @@ class Objects:
             if pack.digest in lost:
                 return
             span = (fetch.start, fetch.end - fetch.start)
+            reader = self._reader(content, pack)
             try:
-                raw = await self.store.get(pack.name, span, most_bytes=MAX_PACK_BYTES)
+                got = await self._kept.got(
+                    pack.name, partial(self._opened, reader, fetch), span, is_kept=content is Content.TREES
+                )
             except NotFoundError:
                 lost.add(pack.digest)
                 self._gone.add(pack.digest)
                 return
             self._gone.discard(pack.digest)
-            reader = self._reader(content, pack)
-            read.update(await trio.to_thread.run_sync(self._opened, reader, fetch, raw))
+            read.update(got)
 
         await for_each(iter(fetches), ask, _AT_ONCE)
         return lost
@@ -503,9 +525,10 @@ class Objects:
         missing = [node for node in dict.fromkeys(ids) if node not in found]
         if missing:
             places = [self.find(Content.TREES, node) for node in missing]
-            if None in places:
-                await self.look()
-                places = [self.find(Content.TREES, node) for node in missing]
+            for again in (False, True):  # what was listed with the heads may lag behind them
+                if None in places:
+                    await self.look(again=again)
+                    places = [self.find(Content.TREES, node) for node in missing]
             lost = [node for node, place in zip(missing, places, strict=True) if place is None]
             if lost:
                 raise DamagedObjectError(f"tree node {lost[0].hex()[:16]}", "is missing: no index names it")

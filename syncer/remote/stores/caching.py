@@ -13,21 +13,23 @@ from typing import Final
 
 import trio
 
-from syncer.remote.stores.port import MAX_BLOB_BYTES, BlobStore, checked, too_long
+from syncer.remote.stores.port import MAX_BLOB_BYTES, BlobStore, checked, joined, size_of, too_long
 from syncer.remote.stores.wrapped import WrappedStore
 
 _DIGEST_BYTES: Final = 32
 _TEMPORARY: Final = ".tmp-"
 _MAX_SHARE: Final = 8  # an object that would take more than an eighth of the room is not kept
+_WRITTEN_BYTES: Final = 9 << 20  # an index that others were merged into; full packs are read by ranges, if at all
 _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class CachedStore(WrappedStore):
     """Whole objects and ranges that were read once are read from a directory, as long as they are in it.
 
-    Only what lies below the prefixes that were named, and is named by its content. A file holds the SHA-256 of what
-    follows it: what does not fit is dropped, and asked for again. Nothing is synced; a crash costs the cache's files at
-    worst. What is deleted by others may still be read here for a while: its content was right, and is.
+    Only what lies below the prefixes that were named, and is named by its content. So is what was written, if it is
+    short. A file holds the SHA-256 of what follows it: what does not fit is dropped, and asked for again. Nothing is
+    synced; a crash costs the cache's files at worst. What is deleted by others may still be read here for a while: its
+    content was right, and is.
     """
 
     def __init__(self, inner: BlobStore, folder: str, most_bytes: int, prefixes: Sequence[str]) -> None:
@@ -52,8 +54,11 @@ class CachedStore(WrappedStore):
         """See BlobStore."""
         if not name.startswith(self._prefixes):
             return await self.inner.get(name, span, most_bytes=most_bytes)
-        key = hashlib.sha256(f"{name} {span}".encode()).hexdigest()
+        key = _key(name, span)
         found = await trio.to_thread.run_sync(self._find, key)
+        if found is None and span is not None:
+            whole = await trio.to_thread.run_sync(self._find, _key(name, None))
+            found = None if whole is None else whole[span[0] : span[0] + span[1]]
         if found is not None:
             self.hits += 1
             if span is None and len(found) > most_bytes:
@@ -64,10 +69,22 @@ class CachedStore(WrappedStore):
         await trio.to_thread.run_sync(self._keep, key, data)
         return data
 
+    async def put(self, name: str, data: bytes | Sequence[bytes], *, absent: bool = False) -> bool:
+        """See BlobStore."""
+        written = await self.inner.put(name, data, absent=absent)
+        if name.startswith(self._prefixes) and size_of(data) <= _WRITTEN_BYTES:
+            await trio.to_thread.run_sync(self._keep, _key(name, None), joined(data))
+        return written
+
     async def delete(self, name: str) -> None:
         """See BlobStore."""
         await self.inner.delete(name)
-        await trio.to_thread.run_sync(self._forget, hashlib.sha256(f"{name} {None}".encode()).hexdigest())
+        await self.forget(name)
+
+    async def forget(self, name: str, span: tuple[int, int] | None = None) -> None:
+        """Ask the store the next time: what it once gave was not what it should have been."""
+        for key in {_key(name, span), _key(name, None)}:
+            await trio.to_thread.run_sync(self._forget, key)
 
     # --- in threads
 
@@ -145,3 +162,8 @@ class CachedStore(WrappedStore):
             self._total = sum(self._sizes.values())
             self._shrink(self._sizes)
         return self._sizes
+
+
+def _key(name: str, span: tuple[int, int] | None) -> str:
+    """The name of the file that an object, or a range of it, is kept in."""
+    return hashlib.sha256(f"{name} {span}".encode()).hexdigest()

@@ -23,6 +23,7 @@ from syncer.remote.stores.port import (
     MAX_NAMES,
     Blob,
     StoreInfo,
+    are_prefixes,
     checked,
     is_name,
     is_prefix,
@@ -91,10 +92,10 @@ class DirectoryStore:
         assert is_name(name)
         return await self._run(self._head, name)
 
-    async def listing(self, prefix: str) -> list[Blob]:
+    async def listing(self, *prefixes: str) -> list[Blob]:
         """See BlobStore."""
-        assert is_prefix(prefix)
-        return [blob for blob, _ in await self._run(self._listed, prefix)]
+        assert are_prefixes(prefixes)
+        return [blob for blob, _ in await self._run(self._listed, prefixes)]
 
     async def delete(self, name: str) -> None:
         """See BlobStore."""
@@ -112,7 +113,7 @@ class DirectoryStore:
 
         async def look() -> object:
             # With the numbers of the inodes: a file that was replaced twice within a tick of the clock is another one.
-            return tuple(await self._run(self._listed, prefix))
+            return tuple(await self._run(self._listed, [prefix]))
 
         if seen is None or not prefix or not await trio.to_thread.run_sync(is_told, self._path):
             return await poll(look, seen, self._pace)
@@ -264,11 +265,11 @@ class DirectoryStore:
             return None
         return Blob(name, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
 
-    def _listed(self, prefix: str) -> list[tuple[Blob, int]]:
+    def _listed(self, prefixes: Sequence[str]) -> list[tuple[Blob, int]]:
         """Each with its inode."""
         self._check()
         found: list[tuple[Blob, int]] = []
-        pending = [prefix]
+        pending = list(reversed(prefixes))
         while pending:
             self._list_directory(pending.pop(), found, pending)
             if len(found) + len(pending) > MAX_NAMES:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
 import trio
@@ -14,9 +13,9 @@ from syncer.remote.stores.port import (
     MAX_BLOB_BYTES,
     Blob,
     StoreInfo,
+    are_prefixes,
     checked,
     is_name,
-    is_prefix,
     joined,
     too_long,
 )
@@ -81,14 +80,11 @@ class MemoryStore:
         await self._asked()
         return self._blob(name) if name in self.objects else None
 
-    async def listing(self, prefix: str) -> list[Blob]:
+    async def listing(self, *prefixes: str) -> list[Blob]:
         """See BlobStore."""
-        assert is_prefix(prefix)
+        assert are_prefixes(prefixes)
         await self._asked()
-        names = sorted(self.objects)
-        first = bisect_left(names, prefix)
-        after = bisect_left(names, prefix[:-1] + "0") if prefix else len(names)  # "0" comes after "/"
-        return [self._blob(name) for name in names[first:after]]
+        return [self._blob(name) for name in sorted(self.objects) if name.startswith(prefixes)]
 
     async def delete(self, name: str) -> None:
         """See BlobStore."""

@@ -9,6 +9,7 @@ import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import trio
@@ -30,6 +31,7 @@ from syncer.remote.stores.port import (
     MAX_NAMES,
     Blob,
     StoreInfo,
+    are_prefixes,
     checked,
     is_name,
     is_prefix,
@@ -110,10 +112,11 @@ class OpendalStore:
             return None
         return Blob(name, found.content_length, _modified_ns(self._text, found.last_modified))
 
-    async def listing(self, prefix: str) -> list[Blob]:
+    async def listing(self, *prefixes: str) -> list[Blob]:
         """See BlobStore."""
-        assert is_prefix(prefix)
-        return [blob for blob, _ in await self._run(lambda: self._listed(prefix))]
+        assert are_prefixes(prefixes)
+        found = [await self._run(partial(self._listed, prefix)) for prefix in prefixes]
+        return [blob for listed in found for blob, _ in listed]
 
     async def delete(self, name: str) -> None:
         """See BlobStore."""

@@ -139,14 +139,16 @@ class BlobStore(Protocol):
         """Look at an object; None if there is none."""
         ...
 
-    async def listing(self, prefix: str) -> list[Blob]:
-        """All objects below a prefix, sorted by name; complete, or an error.
+    async def listing(self, *prefixes: str) -> list[Blob]:
+        """All objects below some prefixes, sorted by name; complete, or an error.
 
         What has a name that we would not give (`is_name`) is not told: it is somebody else's. On a real cluster what
         was just written may be missing for a while, and what was deleted still be there.
 
         Args:
-            prefix: "" or one that ends with a slash.
+            prefixes: "", or some that end with a slash, ascending. What is below one is listed no earlier than what is
+                below those before it. A store that can list from a name to another one is asked once, so little should
+                lie between them.
         """
         ...
 
@@ -187,6 +189,11 @@ def is_name(name: str) -> bool:
 def is_prefix(prefix: str) -> bool:
     """Whether this may be listed."""
     return not prefix or (prefix.endswith("/") and is_name(prefix[:-1]))
+
+
+def are_prefixes(prefixes: Sequence[str]) -> bool:
+    """Whether these may be listed together."""
+    return bool(prefixes) and all(map(is_prefix, prefixes)) and list(prefixes) == sorted(set(prefixes))
 
 
 def size_of(data: bytes | Sequence[bytes]) -> int:

@@ -74,9 +74,9 @@ class RetryingStore(WrappedStore):
         """See BlobStore."""
         return await self._repeated(lambda: self.inner.head(name))
 
-    async def listing(self, prefix: str) -> list[Blob]:
+    async def listing(self, *prefixes: str) -> list[Blob]:
         """See BlobStore."""
-        return await self._repeated(lambda: self.inner.listing(prefix))
+        return await self._repeated(lambda: self.inner.listing(*prefixes))
 
     async def delete(self, name: str) -> None:
         """See BlobStore."""

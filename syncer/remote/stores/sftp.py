@@ -26,6 +26,7 @@ from syncer.remote.stores.port import (
     MAX_NAMES,
     Blob,
     StoreInfo,
+    are_prefixes,
     checked,
     is_name,
     is_prefix,
@@ -109,10 +110,10 @@ class SftpStore:
         assert is_name(name)
         return await self._run(lambda client: self._head(client, name))
 
-    async def listing(self, prefix: str) -> list[Blob]:
+    async def listing(self, *prefixes: str) -> list[Blob]:
         """See BlobStore."""
-        assert is_prefix(prefix)
-        return await self._run(lambda client: self._listed(client, prefix), MAX_NAMES)
+        assert are_prefixes(prefixes)
+        return await self._run(lambda client: self._listed(client, prefixes), MAX_NAMES)
 
     async def delete(self, name: str) -> None:
         """See BlobStore."""
@@ -304,11 +305,11 @@ class SftpStore:
             raise problem
         return None
 
-    async def _listed(self, client: Any, prefix: str) -> list[Blob]:
+    async def _listed(self, client: Any, prefixes: Sequence[str]) -> list[Blob]:
         import asyncssh  # noqa: PLC0415 -- as above
 
         found: list[Blob] = []
-        pending = [prefix]
+        pending = list(reversed(prefixes))
         while pending:
             within = pending.pop()
             try:
@@ -345,7 +346,7 @@ class SftpStore:
     async def _contents(self, client: Any, prefix: str) -> tuple[tuple[Blob, bytes], ...]:
         """What is below a prefix, small files with a digest of what they hold."""
         seen = []
-        for blob in await self._listed(client, prefix):
+        for blob in await self._listed(client, [prefix]):
             digest = b""
             if blob.size_bytes <= _LOOK_BYTES:
                 with suppress(NotFoundError):  # deleted meanwhile: the next look sees that

@@ -39,9 +39,9 @@ class WrappedStore:
         """See BlobStore."""
         return await self.inner.head(name)
 
-    async def listing(self, prefix: str) -> list[Blob]:
+    async def listing(self, *prefixes: str) -> list[Blob]:
         """See BlobStore."""
-        return await self.inner.listing(prefix)
+        return await self.inner.listing(*prefixes)
 
     async def delete(self, name: str) -> None:
         """See BlobStore."""

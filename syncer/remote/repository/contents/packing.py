@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
@@ -21,9 +22,10 @@ import msgspec
 import trio
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.ids import ZERO_BLOCK
+from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK
 from syncer.remote.parallel import for_each
-from syncer.remote.repository.format.chunks import Chunk, Chunker, Old, Read, cut_window, windows_to_cut
+from syncer.remote.repository.contents.alike import Alike
+from syncer.remote.repository.format.chunks import Chunk, Chunker, Old, Range, Read, cut_window, windows_to_cut
 from syncer.remote.repository.format.codec import Codec
 from syncer.remote.repository.format.entries import Bytes, Listed
 from syncer.remote.repository.format.indexes import Found
@@ -82,12 +84,37 @@ class Cuts:
                     self._parts.update(window_parts(window, packer.chunker.window_bytes, there))
 
     def listed(self, nodes: Nodes, packer: Packer) -> Listed:
-        """Write the list, after `Packer.finish`. For a thread."""
+        """Write the list, after `Packer.close`. For a thread."""
         self.settle(packer)
         assert not self._open, "a pack is not finished"
         chunks = ChunkList(nodes, chunks_shape(packer.objects.keys.split), self._older)
         chunks.parts(self._parts)
         return chunks.finish(self._size)
+
+
+class _Content(msgspec.Struct, frozen=True, kw_only=True):
+    """A content that is cut.
+
+    Attributes:
+        blocks: Its block list.
+        zeros: Ranges that are known to be zeros, ascending.
+        read: Its bytes.
+        file: The version that it replaces.
+        nodes: Where that one's lists are.
+        changed: Which ranges may differ from it, ascending.
+    """
+
+    blocks: BlockList
+    zeros: Sequence[Range]
+    read: Read
+    file: Bytes | None
+    nodes: Nodes | None
+    changed: Sequence[Range]
+
+    def ids_in(self, start: int, end: int) -> bytes:
+        """Of the blocks of a range; none if its ends are no blocks' ends."""
+        step = self.blocks.block_size
+        return b"" if end % step or start % step else self.blocks.ids[start // step * ID_SIZE : end // step * ID_SIZE]
 
 
 class Packer:
@@ -103,13 +130,14 @@ class Packer:
         self.objects: Final = objects
         self.chunker: Final = chunker
         self._lock = threading.Lock()
-        self._sending = trio.Lock()
+        self._indexing = trio.Lock()
         self._codec = Codec()  # under the lock: a builder goes from thread to thread
         self._cutters = trio.CapacityLimiter(CUTTERS)
+        self._alike = Alike()
         self._builder: PackBuilder | None = None
         self._new: dict[ChunkId, Found | None] = {}
         self._packs: list[Pack] = []
-        self._full: list[tuple[Pack, bytes]] = []
+        self._full: deque[tuple[Pack, bytes]] = deque()
 
     @property
     def packs(self) -> Sequence[Pack]:
@@ -118,34 +146,31 @@ class Packer:
 
     async def cut(
         self,
-        size: int,
+        blocks: BlockList,
         read: Read,
         *,
-        older: tuple[Bytes, Nodes, Sequence[tuple[int, int]]] | None = None,
-        zeros: Sequence[tuple[int, int]] = (),
+        older: tuple[Bytes, Nodes, Sequence[Range]] | None = None,
     ) -> Cuts:
         """Cut a content, and send what is new of it.
 
         Args:
-            size: Bytes of it.
+            blocks: Its block list.
             read: Its bytes; called in a thread.
             older: The version that it replaces, where its lists are, and which ranges may differ from it, ascending.
-            zeros: Ranges that are known to be zeros, ascending.
         """
         await self.flush()  # what could not be sent so far goes first: memory stays bounded
         file, nodes, changed = older if older is not None else (None, None, ())
+        size, old_size = blocks.size_bytes, 0 if file is None else file.size_bytes
+        content = _Content(blocks=blocks, zeros=hole_ranges(blocks), read=read, file=file, nodes=nodes, changed=changed)
         cuts = Cuts(file, size)
 
         async def work(window: int) -> None:
-            made = await trio.to_thread.run_sync(
-                self._window, window, size, read, zeros, file, nodes, changed, limiter=self._cutters
-            )
+            made = await trio.to_thread.run_sync(self._window, content, window, limiter=self._cutters)
             cuts.put(window, made)
             await self.flush()
             await trio.to_thread.run_sync(cuts.settle, self, limiter=self._cutters)
 
-        windows = windows_to_cut(self.chunker, size, file.size_bytes if file is not None else 0, changed)
-        await for_each(windows, work, CUTTERS)
+        await for_each(windows_to_cut(self.chunker, size, old_size, changed), work, CUTTERS + 1)  # one sends a pack
         return cuts
 
     async def cut_small(self, contents: Sequence[bytes]) -> list[Cuts]:
@@ -155,15 +180,25 @@ class Packer:
         return made
 
     async def flush(self) -> None:
-        """Send packs that are full. One that can't be sent stays here: contents of before have chunks in it."""
-        async with self._sending:
-            while self._full:
-                pack, raw = self._full[0]
-                await self.objects.put_pack(pack, raw)
-                self._packs.append(pack)
-                del self._full[0]
-            if sum(len(pack.entries) for pack in self._packs) >= INDEXED_CHUNKS:
-                await self._index()
+        """Send packs that are full, each by who finds it: so others cut meanwhile, until they have filled one, too.
+
+        One that can't be sent stays here: contents of before have chunks in it.
+        """
+        while self._full:
+            pack, raw = self._full.popleft()
+            try:
+                await self.objects.put_pack(Content.FILES, pack, raw)
+            except BaseException:
+                self._full.append((pack, raw))
+                raise
+            self._packs.append(pack)
+        if self._is_index_due():
+            async with self._indexing:
+                if self._is_index_due():
+                    await self._index()
+
+    def _is_index_due(self) -> bool:
+        return sum(len(pack.entries) for pack in self._packs) >= INDEXED_CHUNKS
 
     async def _index(self) -> None:
         """Write an index of what was sent; nobody needs to remember it here any more."""
@@ -180,15 +215,15 @@ class Packer:
         with self._lock:
             unsent = {pack.ref for pack, _ in self._full}
             self._full.clear()
+            self._alike.clear()
             self._builder = None
             self._new = {
                 name: found for name, found in self._new.items() if found is not None and found.pack not in unsent
             }
 
-    async def finish(self) -> None:
-        """Send the rest: afterwards each chunk has a place."""
+    async def close(self) -> None:
+        """End the last pack: afterwards each chunk has a place. `flush` sends what is left."""
         await trio.to_thread.run_sync(self._close)
-        await self.flush()
 
     def located(self, cut: Cut) -> Located | None:
         """Where a chunk is; None: its pack is not finished."""
@@ -203,25 +238,37 @@ class Packer:
         entry = found.entry
         return Located(cut.start, cut.length, cut.id, found.pack, entry.offset, entry.length)
 
-    def _window(
-        self,
-        window: int,
-        size: int,
-        read: Read,
-        zeros: Sequence[tuple[int, int]],
-        file: Bytes | None,
-        nodes: Nodes | None,
-        changed: Sequence[tuple[int, int]],
-    ) -> list[Cut]:
+    def _window(self, content: _Content, window: int) -> list[Cut]:
+        size, end = content.blocks.size_bytes, window + self.chunker.window_bytes
+        old, same = self._before(content, window)
+        zeros = _within(content.zeros, window, end)
+        chunks = list(cut_window(self.chunker, window, size, content.read, zeros=zeros, old=old))
+        cuts = self._cuts(chunks, same)
+        self._alike.put(window, size, content.ids_in(window, end), [(cut.start, cut.length, cut.id) for cut in cuts])
+        return cuts
+
+    def _before(self, content: _Content, window: int) -> tuple[Old | None, Mapping[int, Cut]]:
+        """What a window was like: in the version that is replaced, or in another file that is like it; its chunks."""
         end = window + self.chunker.window_bytes
-        olds: dict[int, Located] = {}
-        old: Old | None = None
-        if file is not None and nodes is not None:
-            olds = {each.start: each for each in chunks_of(nodes, file, window, end)}
-            ranges = [(each.start, each.length) for each in olds.values()]
-            old = Old(size_bytes=file.size_bytes, chunks=ranges, changed=_within(changed, window, end))
-        chunks = list(cut_window(self.chunker, window, size, read, zeros=_within(zeros, window, end), old=old))
-        return self._cuts(chunks, olds)
+        if content.file is not None and content.nodes is not None:
+            same: dict[int, Cut] = {}
+            for each in chunks_of(content.nodes, content.file, window, end):
+                place = self.objects.settled(Content.FILES, Found(each.pack, each.entry))
+                same[each.start] = Cut(each.start, each.length, each.id, place)
+            old_size, changed = content.file.size_bytes, _within(content.changed, window, end)
+        else:
+            found = self._alike.find(window, content.ids_in(window, end), content.blocks.block_size)
+            if found is None:
+                return None, {}
+            old_size, changed = found[0].size_bytes, found[1]
+            same = {at: Cut(at, length, each, None) for at, (length, each) in found[0].chunks(window).items()}
+            if not all(self._is_somewhere(cut.id) for cut in same.values()):
+                return None, {}
+        ranges = [(cut.start, cut.length) for cut in same.values()]
+        return Old(size_bytes=old_size, chunks=ranges, changed=changed), same
+
+    def _is_somewhere(self, chunk: ChunkId) -> bool:
+        return chunk in self._new or self.objects.find_to_keep(Content.FILES, chunk) is not None
 
     def _small(self, contents: Sequence[bytes]) -> list[Cuts]:
         """All of them together: a call for each would cost more than the cutting."""
@@ -237,16 +284,14 @@ class Packer:
                 made[-1].put(0, list(islice(cuts, len(chunks))))
         return made
 
-    def _cuts(self, chunks: Sequence[Chunk], olds: Mapping[int, Located]) -> list[Cut]:
+    def _cuts(self, chunks: Sequence[Chunk], same: Mapping[int, Cut]) -> list[Cut]:
         """Name chunks, and put those into packs that are new."""
         keys = self.objects.keys
         cuts: list[Cut] = []
         named: dict[ChunkId, memoryview] = {}
         for chunk in chunks:
             if chunk.data is None:
-                same = olds[chunk.offset]
-                place = self.objects.settled(Content.FILES, Found(same.pack, same.entry))
-                cuts.append(Cut(chunk.offset, chunk.length, same.id, place))
+                cuts.append(same[chunk.offset])
                 continue
             name = keys.chunk_id(Content.FILES, chunk.data)
             named[name] = chunk.data
@@ -264,7 +309,7 @@ class Packer:
         with self._lock:
             for name, data in named.items():
                 if name in self._new:
-                    continue  # also one that another thread compresses right now: `finish` waits for all
+                    continue  # also one that another thread compresses right now: `close` comes after all
                 found = self.objects.find_to_keep(Content.FILES, name)
                 if found is None:
                     self._new[name] = None
@@ -315,13 +360,13 @@ def packed(objects: Objects, nodes: Iterable[tuple[ChunkId, bytes]]) -> Iterator
         yield builder.finish()
 
 
-def changed_ranges(old: BlockList, new: BlockList) -> list[tuple[int, int]]:
+def changed_ranges(old: BlockList, new: BlockList) -> list[Range]:
     """Ranges of bytes in which two versions may differ."""
     pairs = zip(old, new, strict=False)
     return _ranges((at for at, (one, other) in enumerate(pairs) if one != other), new.block_size)
 
 
-def hole_ranges(blocks: BlockList) -> list[tuple[int, int]]:
+def hole_ranges(blocks: BlockList) -> list[Range]:
     """Ranges of bytes that are zeros, as far as whole blocks tell."""
     return _ranges((at for at, block in enumerate(blocks) if block == ZERO_BLOCK), blocks.block_size)
 

@@ -107,7 +107,7 @@ class ChunkReads:
             return [None for _ in versions]  # each alone, so that it concerns no other one
         self._objects.store.counters.blocks_received += len(files)
         return [
-            None if isinstance(file, SyncerError) else _assembled(0, file.size_bytes, inside, chunks)
+            None if isinstance(file, SyncerError) else bytes(_assembled(0, file.size_bytes, inside, chunks))
             for file, inside in zip(files, located, strict=True)
         ]
 
@@ -139,13 +139,19 @@ class ChunkReads:
         except CorruptionError:
             await self._check(path, tag)  # what nobody has any more may have been collected since we looked
             raise
-        for each in located:
-            self._nearby.learn(blocks.ids, 0, each)
-        for run, (start, end), inside in zip(runs, spans, located, strict=True):
-            data = memoryview(_assembled(start, end, inside, chunks))
-            for index in run:
-                self._objects.store.counters.blocks_received += 1
-                await deliver(index, blocks[index], canonical(bytes(data[index * step - start :][:step])))
+
+        def cut() -> list[tuple[int, bytes]]:
+            """Megabytes are copied: not where other requests are waited for."""
+            made: list[tuple[int, bytes]] = []
+            for run, (start, end), inside in zip(runs, spans, located, strict=True):
+                self._nearby.learn(blocks.ids, 0, inside)
+                data = memoryview(_assembled(start, end, inside, chunks))
+                made += [(index, canonical(bytes(data[index * step - start :][:step]))) for index in run]
+            return made
+
+        for index, block in await trio.to_thread.run_sync(cut):
+            self._objects.store.counters.blocks_received += 1
+            await deliver(index, blocks[index], block)
 
     async def _read(self, located: Iterable[Located]) -> dict[ChunkId, bytes]:
         wanted = {chunk.id: chunk for chunk in located}
@@ -186,11 +192,11 @@ class ChunkReads:
                 self._nearby.learn(ids, first, chunks_of(nodes, old, first * self._grid, last * self._grid))
 
 
-def _assembled(start: int, end: int, located: Sequence[Located], chunks: Mapping[ChunkId, bytes]) -> bytes:
+def _assembled(start: int, end: int, located: Sequence[Located], chunks: Mapping[ChunkId, bytes]) -> bytearray:
     """The bytes of a range, zeros where no chunk is."""
     data = bytearray(end - start)
     for each in located:
         chunk = chunks[each.id]
         first, last = max(each.start, start), min(each.end, end)
-        data[first - start : last - start] = chunk[first - each.start : last - each.start]
-    return bytes(data)
+        data[first - start : last - start] = memoryview(chunk)[first - each.start : last - each.start]
+    return data

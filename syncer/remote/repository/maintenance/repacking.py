@@ -208,5 +208,5 @@ class _Writer:
                 self._builder = None
 
     async def _send(self, pack: Pack, raw: bytes) -> None:
-        await self._objects.put_pack(pack, raw)
+        await self._objects.put_pack(self._content, pack, raw)
         self._packs.append(pack)

@@ -16,7 +16,8 @@ from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.errors import ONE_NODE
 from syncer.ports.orders import Order, Reader, Store
 from syncer.remote.parallel import for_each
-from syncer.remote.repository.contents.packing import changed_ranges, hole_ranges
+from syncer.remote.repository.contents.packing import changed_ranges
+from syncer.remote.repository.format.chunks import WINDOW_BYTES
 from syncer.remote.repository.format.entries import Bytes
 from syncer.remote.repository.format.lists import blocks_of
 from syncer.remote.repository.objects import ThreadNodes
@@ -61,9 +62,12 @@ class Sender:
         async def send_small(part: list[tuple[int, Store]]) -> None:
             files.update(await self._send_small(work, part, reader))
 
-        large = [(at, order) for at, order in stores if order.size_bytes > self._grid]
         small = [(at, order) for at, order in stores if order.size_bytes <= self._grid]
+        large = [(at, order) for at, order in stores if self._grid < order.size_bytes <= WINDOW_BYTES]
+        # Several windows of one at once, and one after the other: each may be like the one before.
+        largest = [(at, order) for at, order in stores if order.size_bytes > max(self._grid, WINDOW_BYTES)]
         await for_each(iter(large), send_large, _CONTENTS_AT_ONCE)
+        await for_each(iter(largest), send_large, 1)
         await for_each(iter(_portions(small)), send_small, _CONTENTS_AT_ONCE)
         return files
 
@@ -82,13 +86,12 @@ class Sender:
             data = b"".join(got.get(index, b"").ljust(min(step, size - index * step), b"\0") for index in indexes)
             return data[first - indexes[0] * step : last - indexes[0] * step]
 
-        zeros = hole_ranges(blocks)
         before = None if older is None else (older[0], self._nodes, ranges)
 
         def read(first: int, last: int) -> bytes:
             return trio.from_thread.run(ask, first, last)
 
-        cuts = await work.packer.cut(size, read, older=before, zeros=zeros)
+        cuts = await work.packer.cut(blocks, read, older=before)
         return Sent(blocks=blocks, cuts=cuts, older=older)
 
     async def _send_small(

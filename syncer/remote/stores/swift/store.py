@@ -19,9 +19,9 @@ from syncer.remote.stores.port import (
     MAX_NAMES,
     Blob,
     StoreInfo,
+    are_prefixes,
     checked,
     is_name,
-    is_prefix,
     size_of,
     too_long,
 )
@@ -34,6 +34,7 @@ _PAGE: Final = 10_000  # Swift's default, and its most
 _MAX_PAGE_BYTES: Final = 32 << 20  # 10,000 names of 1,024 bytes, quoted threefold
 _IN_THREAD_BYTES: Final = 256 << 10  # MD5 of less takes less time than a thread
 _NEWEST: Final = {"X-Newest": "true"}
+_BEHIND_SLASH: Final = "0"  # the next character
 _VERSIONED: Final = ("x-versions-enabled", "x-versions-location", "x-history-location")
 
 
@@ -130,15 +131,17 @@ class SwiftStore:
         size = size_bytes(self._origin, reply.headers.get("content-length", ""))
         return Blob(name, size, modified_ns(self._origin, reply.headers.get("x-timestamp", "")))
 
-    async def listing(self, prefix: str) -> list[Blob]:
+    async def listing(self, *prefixes: str) -> list[Blob]:
         """See BlobStore."""
-        assert is_prefix(prefix)
+        assert are_prefixes(prefixes)
         found: list[Blob] = []
-        seen, after = 0, ""
+        seen, among, after, before = 0, self._prefix + prefixes[0], "", ""
+        if len(prefixes) > 1:  # from the first name that may be below the first one to the last one below the last one
+            among, after, before = self._prefix, among, f"{self._prefix}{prefixes[-1][:-1]}{_BEHIND_SLASH}"
         while True:
-            reply = await self._list(self._prefix + prefix, after)
+            reply = await self._list(among, after, before)
             page = rows(self._origin, reply, after)
-            found += blobs(self._origin, page, self._prefix)
+            found += [blob for blob in blobs(self._origin, page, self._prefix) if blob.name.startswith(prefixes)]
             seen += len(page)
             if seen > MAX_NAMES:
                 raise BadReplyError(f"the container {self._container} has more than {MAX_NAMES} objects")
@@ -180,17 +183,20 @@ class SwiftStore:
             raise BadReplyError(f"{self._origin} gives another range of {name} than was asked for")
         return checked(name, data, (first, length))
 
-    async def _list(self, prefix: str, after: str) -> Reply:
-        reply = await self._send("GET", self._listing(prefix, after), {}, 200, 204, 412, most_bytes=_MAX_PAGE_BYTES)
+    async def _list(self, among: str, after: str, before: str) -> Reply:
+        target = self._listing(among, after, before)
+        reply = await self._send("GET", target, {}, 200, 204, 412, most_bytes=_MAX_PAGE_BYTES)
         if reply.status == 412 and self._page is not None:
             # This one's pages are shorter; how short they are it does not say. They end with an empty one.
             self._page = None
-            reply = await self._send("GET", self._listing(prefix, after), {}, 200, 204, most_bytes=_MAX_PAGE_BYTES)
+            target = self._listing(among, after, before)
+            reply = await self._send("GET", target, {}, 200, 204, most_bytes=_MAX_PAGE_BYTES)
         return reply
 
-    def _listing(self, prefix: str, after: str) -> str:
+    def _listing(self, among: str, after: str, before: str) -> str:
         limit = "" if self._page is None else f"&limit={self._page}"
-        return f"{self._path}?format=json{limit}&prefix={quote(prefix, safe='')}&marker={quote(after, safe='')}"
+        end = f"&end_marker={quote(before, safe='')}" if before else ""
+        return f"{self._path}?format=json{limit}&prefix={quote(among, safe='')}&marker={quote(after, safe='')}{end}"
 
     async def _send(
         self,

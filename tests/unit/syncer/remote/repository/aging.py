@@ -39,8 +39,12 @@ class Place:
 
     def client(self, number: int) -> RepositoryClient:
         writer = Writer(device=DeviceId(bytes([number]) * 16), name=f"host{number}", tool="test")
-        clocks = {"clock_ns": lambda: self.now_ns, "clock_s": lambda: self.now_ns / 10**9}
-        return RepositoryClient(Objects(self.store(), KEYS), CONFIG, writer, **clocks)
+
+        def clock_s() -> float:
+            return self.now_ns / 10**9
+
+        objects = Objects(self.store(), KEYS, clock_s)
+        return RepositoryClient(objects, CONFIG, writer, clock_ns=lambda: self.now_ns, clock_s=clock_s)
 
     async def collect(self, keep_ns: int = 0, *, dry: bool = False, store: MemoryStore | None = None) -> Collected:
         collector = Collector(Objects(store or self.store(), KEYS), DeviceId(b"g" * 16), keep_ns=keep_ns)

@@ -71,9 +71,9 @@ class Slowly(MemoryStore):
             return False
         return await super().put(name, data)  # absent or not: the last one wins
 
-    async def listing(self, prefix: str) -> list[object]:
+    async def listing(self, *prefixes: str) -> list[object]:
         await trio.sleep(next(self._delays))
-        return await super().listing(prefix)
+        return await super().listing(*prefixes)
 
 
 @pytest.mark.parametrize("one", [0.0, 0.3, 1.0])

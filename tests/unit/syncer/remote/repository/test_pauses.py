@@ -171,8 +171,8 @@ class Paused(MemoryStore):
     async def head(self, name: str) -> Blob | None:
         return await self._paused(lambda: super(Paused, self).head(name))
 
-    async def listing(self, prefix: str) -> list[Blob]:
-        return await self._paused(lambda: super(Paused, self).listing(prefix))
+    async def listing(self, *prefixes: str) -> list[Blob]:
+        return await self._paused(lambda: super(Paused, self).listing(*prefixes))
 
     async def delete(self, name: str) -> None:
         await self._paused(lambda: super(Paused, self).delete(name), is_last=True)
