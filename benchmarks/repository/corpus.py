@@ -73,7 +73,7 @@ def corpus(home: Path, repetitions: int) -> list[Row]:
             unit="times",
             values=[ours / theirs for ours, theirs in restic],
             limit=1.0,
-            subjects=took,
+            subjects={name: values for name, values in took.items() if values},
             subjects_unit="s",
         ),
         Row(
@@ -82,7 +82,7 @@ def corpus(home: Path, repetitions: int) -> list[Row]:
             unit="times",
             values=[ours / theirs for ours, theirs in sizes],
             limit=0.57,
-            subjects=stored,
+            subjects={name: values for name, values in stored.items() if values},
             subjects_unit="MB",
         ),
         Row(part=part, work="pulled into an empty volume", unit="MB/s", values=rates, limit=300, least=True),

@@ -541,6 +541,10 @@ class Objects:
                 self.keep_node(node, data)
         return [found[node] for node in ids]
 
+    def at_hand(self, node: ChunkId) -> bytes | None:
+        """A node that is in memory. For any thread."""
+        return self._nodes.get(node)
+
     async def _read_anywhere(self, nodes: Iterable[ChunkId]) -> dict[ChunkId, bytes]:
         """Nodes one by one, each from whichever pack has it whole."""
         read: dict[ChunkId, bytes] = {}
@@ -582,10 +586,11 @@ class ThreadNodes:
         self.written: dict[ChunkId, bytes] = {}
 
     def read(self, ids: Sequence[ChunkId]) -> list[bytes]:
-        """See Nodes. In a thread that trio started."""
-        rest = [node for node in ids if node not in self.written]
-        read = dict(zip(rest, trio.from_thread.run(self._objects.nodes, rest), strict=True)) if rest else {}
-        return [self.written[node] if node in self.written else read[node] for node in ids]
+        """See Nodes. In a thread that trio started: it goes to the loop only for what is not in memory."""
+        found = {node: data for node in ids if (data := self.written.get(node) or self._objects.at_hand(node))}
+        if rest := [node for node in ids if node not in found]:
+            found.update(zip(rest, trio.from_thread.run(self._objects.nodes, rest), strict=True))
+        return [found[node] for node in ids]
 
     def write(self, node: bytes) -> ChunkId:
         """See Nodes."""

@@ -77,11 +77,15 @@ class Cuts:
         """Make bytes of the windows whose chunks all have a place. For a thread."""
         with self._lock:
             for window, cuts in sorted(self._open.items()):
-                located = [packer.located(cut) for cut in cuts]
-                there = [each for each in located if each is not None]
-                if len(there) == len(located):
+                there: list[Located] = []
+                for cut in reversed(cuts):  # what was put last is in the pack that ends last
+                    located = packer.located(cut)
+                    if located is None:
+                        break
+                    there.append(located)
+                if len(there) == len(cuts):
                     del self._open[window]
-                    self._parts.update(window_parts(window, packer.chunker.window_bytes, there))
+                    self._parts.update(window_parts(window, packer.chunker.window_bytes, reversed(there)))
 
     def listed(self, nodes: Nodes, packer: Packer) -> Listed:
         """Write the list, after `Packer.close`. For a thread."""
