@@ -17,11 +17,9 @@ BEHIND: Final = {"5": (5, 0.02), "10": (10, 0.03), "all": (VERSIONS, 0.05)}
 
 
 def edits(home: Path, repetitions: int) -> list[Row]:
-    """A byte before all of a file, and many small files at once."""
+    """A byte before all of a file."""
     sent: list[float] = []
     received: list[float] = []
-    requests: list[float] = []
-    writes: list[float] = []
     for repetition in range(repetitions):
         place = home / f"edits{repetition}"
         rng = random.Random(repetition)
@@ -37,24 +35,10 @@ def edits(home: Path, repetitions: int) -> list[Row]:
         sent.append(share.reconcile(folder).figures["bytes_sent"] / 1024)
         received.append(share.reconcile(other).figures["bytes_received"] / 1024)
         assert (other / "file").read_bytes() == b"x" + data
-        for number in range(100):
-            (folder / f"small{number}").write_bytes(rng.randbytes(10_000))
-        done = share.reconcile(folder).figures
-        requests.append(done["requests"])
-        writes.append(done["mutating_requests"])
         shutil.rmtree(place)
     return [
         Row(part="edits", work="a byte put before 10 MB: sent", unit="KiB", values=sent, limit=256),
         Row(part="edits", work="… received by a device that had the file", unit="KiB", values=received),
-        Row(
-            part="edits",
-            work="100 files of 10 KB: requests",
-            unit="requests",
-            values=requests,
-            limit=6,
-            beside="of them writes",
-            beside_values=writes,
-        ),
     ]
 
 

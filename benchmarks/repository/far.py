@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -18,12 +19,15 @@ MBIT_S: Final = 100
 
 
 def swift(home: Path, repetitions: int) -> list[Row]:
-    """A push of new files."""
+    """A push of new files, and another one of few."""
     took: list[float] = []
     whole: list[float] = []
     requests: list[float] = []
     objects: list[float] = []
     theirs: list[float] = []
+    few: list[float] = []
+    few_writes: list[float] = []
+    few_s: list[float] = []
     folder = home / "small"
     folder.mkdir()
     for number in range(FILES):
@@ -42,8 +46,17 @@ def swift(home: Path, repetitions: int) -> list[Row]:
                 whole.append(done.seconds)
                 requests.append(done.figures["requests"])
                 objects.append(done.figures["mutating_requests"])
-                share.unlink(folder)
                 theirs.append(_restic(home, folder, keys, repetition))
+                some = folder / "some"
+                some.mkdir()
+                for number in range(100):
+                    (some / f"f{number}").write_bytes(os.urandom(10_000))
+                done = share.reconcile(folder)
+                few.append(done.figures["requests"])
+                few_writes.append(done.figures["mutating_requests"])
+                few_s.append(done.figures["seconds"])
+                shutil.rmtree(some)
+                share.unlink(folder)
     return [
         Row(
             part="swift",
@@ -63,6 +76,16 @@ def swift(home: Path, repetitions: int) -> list[Row]:
             beside="of them writes",
             beside_values=objects,
         ),
+        Row(
+            part="swift",
+            work="then 100 files of 10 KB: requests",
+            unit="requests",
+            values=few,
+            limit=6,
+            beside="of them writes",
+            beside_values=few_writes,
+        ),
+        Row(part="swift", work="… their push", unit="s", values=few_s),
     ]
 
 
