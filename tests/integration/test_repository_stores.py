@@ -195,7 +195,7 @@ def test_the_daemon_follows_a_directory_both_ways(
     one, two = share.folder("one"), share.folder("two")
     with watching(tmp_path / "watch.log") as daemon:
         for root in (one, two):
-            daemon.until_root(root, "idle")
+            assert daemon.until_root(root, "idle").following == "files"
         (one / "anchor").write_bytes(b"no side is ever empty")
         (one / "file").write_bytes(b"first")
         daemon.until_there(two / "file", b"first")

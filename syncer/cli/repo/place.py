@@ -87,7 +87,9 @@ def place_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     url = click.argument("url")
     password = click.option("--password-file", metavar="FILE", type=click.Path(), help=PASSWORD_FILE_HELP)
-    authorities = click.option("--ca-file", metavar="FILE", type=click.Path(dir_okay=False), help=_CA_FILE_HELP)
+    authorities = click.option(
+        "--ca-file", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help=_CA_FILE_HELP
+    )
     return url(password(authorities(limit_options(with_place))))
 
 
