@@ -81,6 +81,19 @@ def test_check_names_what_is_damaged_and_where_there_is_no_repository(repo: Repo
     assert "config" in repo.err
 
 
+def test_no_verb_touches_a_repository_of_a_newer_format(repo: Repo) -> None:
+    repo("init")
+    config = repo.folder / "config"
+    raw = config.read_bytes()
+    config.write_bytes(raw[:5] + bytes([9]) + raw[6:])
+    before = {path: path.read_bytes() for path in repo.folder.rglob("*") if path.is_file()}
+    for verb in ("check", "gc", "repack", "stats", "devices list", "key list", "key add --recovery-key"):
+        (line,) = repo(verb, expect=14)
+        assert "use a newer blocksync" in line["message"]
+    repo("init", expect=2)
+    assert {path: path.read_bytes() for path in repo.folder.rglob("*") if path.is_file()} == before
+
+
 def test_what_is_deleted_in_a_share_leaves_the_store_after_repack_and_gc(repo: Repo, tmp_path: Path) -> None:
     repo("init")
     root = Root(repo, tmp_path / "home")

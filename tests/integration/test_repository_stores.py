@@ -179,6 +179,25 @@ def test_s3(tmp_path: Path, clean: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     both_ways(new_share(tmp_path, clean, capsys, "s3://bucket/prefix"))
 
 
+def test_two_kinds_of_url_lead_to_one_repository(
+    tmp_path: Path, clean: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], swift: Swift
+) -> None:
+    for name, value in swift.s3.items():
+        clean.setenv(name, value)
+    share = new_share(tmp_path, clean, capsys, f"swift://{sign_in(clean, swift)}/by-both")
+    first, second = share.folder("first"), tmp_path / "second"
+    second.mkdir()
+    share("link", second, "s3://by-both", "--password-file", share.token_file)
+    (first / "file").write_bytes(b"content")
+    share.reconcile(first)
+    assert share.reconcile(second)["pulled"] == 1
+    (second / "file").write_bytes(b"edited by the other way")
+    share.reconcile(second)
+    share.reconcile(first)
+    assert content(first) == content(second) == {"file": b"edited by the other way"}
+    share.at_rest(first, second)
+
+
 def test_sftp(tmp_path: Path, clean: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sshd: ssh.Sshd) -> None:
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh/config").write_text(
