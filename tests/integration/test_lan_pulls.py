@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests import effort
+from tests.integration.syncing import mounted
 from tests.kit.netns import Lan, Node
 from tests.kit.program import Machine, Site, is_there
 from tests.kit.repositories import make_repository, password_file
@@ -71,22 +72,26 @@ def test_what_a_neighbour_has_comes_from_it(tmp_path: Path, block_size: str, com
 class RepositoryMachine(Machine):
     """One node with a folder that is linked to a repository in a directory that all nodes see."""
 
-    def __init__(self, node: Node, url: str, secret: Path) -> None:
+    def __init__(self, node: Node, url: str, secret: Path, root: Path | None = None) -> None:
         self.url = url
         self.secret = secret
-        super().__init__(node, None)  # type: ignore[arg-type]
+        super().__init__(node, None, root=root)  # type: ignore[arg-type]
 
     def link(self, root: Path, container: str, *options: str | Path) -> None:
         self("link", root, self.url, "--password-file", self.secret, *options)
 
 
-def test_devices_of_a_repository_are_neighbours_without_a_key_on_its_store(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["folder", "volume"])
+def test_devices_of_a_repository_are_neighbours_without_a_key_on_its_store(kind: str, tmp_path: Path) -> None:
+    """The volume is on the holder's side, whose blocks are asked for; its machine has the other ones' repository."""
     data = os.urandom(DATA_BYTES // 4)
     url = f"file://{tmp_path}/repository"
     make_repository(url)
     secret = password_file(tmp_path)
-    with Lan(3, home=tmp_path) as lan:
-        holder, puller = (RepositoryMachine(node, url, secret) for node in lan.nodes[1:])
+    names = ["mounted"] if kind == "volume" else []
+    with mounted(tmp_path, *names) as points, Lan(3, home=tmp_path) as lan:
+        holder = RepositoryMachine(lan.nodes[1], url, secret, *points)
+        puller = RepositoryMachine(lan.nodes[2], url, secret)
         (holder.root / "image").write_bytes(data)
         holder("reconcile", holder.root)
         holder.watch()
