@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from scripts.site.hooks import PROJECT, with_links_of_site
+from scripts.site.hooks import PAGES, PROJECT, with_links_of_site
 from tests.kit.site import build_site
 
 
@@ -31,6 +33,24 @@ def test_links_lead_to_where_things_are_on_the_site(here: str, text: str, there:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_site(tmp_path_factory.mktemp("site") / "s")
+
+
+def test_a_link_that_leads_nowhere_ends_the_build(tmp_path: Path) -> None:
+    """Breaks when warnings are not heard: `--quiet` makes mkdocs deaf to them, whatever `--strict` says."""
+    for name in (*PAGES, "docs", "scripts/site"):
+        source, target = PROJECT / name, tmp_path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
+    (tmp_path / ".venv").symlink_to(PROJECT / ".venv")
+    page = tmp_path / "docs/guide/first-sync.md"
+    page.write_text(
+        f"{page.read_text()}\n[a](../design/no-page.md) [b](../design/tree.md#no-place) ![c](no-plot.svg)\n"
+    )
+    ended = subprocess.run(
+        [tmp_path / "scripts/site/build", tmp_path / "s"], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 1
+    assert [name for name in ("no-page.md", "#no-place", "no-plot.svg") if name not in ended.stderr] == []
 
 
 def test_every_page_is_on_the_site(site: Path) -> None:
