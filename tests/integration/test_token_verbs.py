@@ -82,6 +82,24 @@ def test_the_connections_of_a_token_that_ends_end(house: House) -> None:
     assert house.status(str(made["token"]), "bob") == 401
 
 
+def test_a_token_for_figures_counts_and_is_taken_back_while_the_server_runs(house: House) -> None:
+    [made] = house.token("new", "/metrics", "--expires", "1d")
+    house.renewed("tokens read again: 2")
+    secret = str(made["token"])
+    held = http.client.HTTPConnection(house.address, timeout=60)
+    held.request("GET", "/metrics", headers={"Authorization": f"Bearer {secret}"})
+    reply = held.getresponse()
+    assert (reply.status, b"blocksync_server_tokens 2.0" in reply.read()) == (200, True)
+    assert house.status(secret, "default") == house.status(secret, "%2Fmetrics") == 401
+    house.token("revoke", str(made["id"]))
+    house.renewed("tokens read again: 1")
+    assert held.sock.recv(100) == b""
+    held.close()
+    held.request("GET", "/metrics", headers={"Authorization": f"Bearer {secret}"})
+    assert held.getresponse().status == 401
+    held.close()
+
+
 def test_the_line_of_a_new_token_is_a_clients_token_file(house: House, tmp_path: Path) -> None:
     line = house.machines.run("token", "new", house.folder).stdout
     (tmp_path / "t").write_text(line)
@@ -98,6 +116,8 @@ def _told(house: House, tmp_path: Path) -> list[tuple[tuple[str, ...], int, str]
         (("new", str(house.folder), "ann", "--expires", "soon"), 2, "not a span of time"),
         (("new", str(house.folder), "ann", "--expires", "0"), 2, "--expires 0"),
         (("new", str(house.folder), "ann", "--quota", "0"), 2, "--quota"),
+        (("new", str(house.folder), "/metrics", "--quota", "1GiB"), 2, "it has no quota"),
+        (("new", str(house.folder), "/metrics/"), 2, "no account name"),
         (("list", str(tmp_path / "none")), 10, "does not exist"),
         (("revoke", str(house.folder), "fff"), 10, "no token fff"),
         (("revoke", str(house.folder), str(only)), 2, "the only token"),

@@ -43,9 +43,7 @@ def test_a_link_that_leads_nowhere_ends_the_build(tmp_path: Path) -> None:
         (shutil.copytree if source.is_dir() else shutil.copy)(source, target)
     (tmp_path / ".venv").symlink_to(PROJECT / ".venv")
     page = tmp_path / "docs/guide/first-sync.md"
-    page.write_text(
-        f"{page.read_text()}\n[a](../design/no-page.md) [b](../design/tree.md#no-place) ![c](no-plot.svg)\n"
-    )
+    page.write_text(f"{page.read_text()}\n[a](no-page.md) [b](../design/tree.md#no-place) ![c](no-plot.svg)\n")
     ended = subprocess.run(
         [tmp_path / "scripts/site/build", tmp_path / "s"], capture_output=True, text=True, check=False
     )

@@ -303,7 +303,7 @@ class Registry:
     def set_peers(self, *, on: bool) -> None:
         """Say so; durable. What was said of single roots stays."""
         folder = os.path.dirname(self._roots)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_private(folder)
         _mark(folder, _NO_PEERS, there=not on)
 
     @contextlib.contextmanager
@@ -314,7 +314,7 @@ class Registry:
             LockedError: There is one.
         """
         folder = os.path.dirname(self._roots)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
+        make_private(folder)
         with exclusive(os.path.join(folder, "watch.lock"), "the daemon's lock"):
             yield
 
@@ -435,11 +435,17 @@ class Registry:
         """State and data folder for a root."""
         return os.path.join(self._roots, uuid), os.path.join(self._data, uuid)
 
+    def make_place(self, uuid: str) -> tuple[str, str]:
+        """Make the state folder for a root, if it is not there; state and data folder, as `place`."""
+        state, data = self.place(uuid)
+        make_private(os.path.dirname(self._roots), self._roots, state)
+        return state, data
+
     def write(self, record: RootRecord, secret: str) -> LinkedRoot:
         """Link: what opens the share, then the record that makes it a root."""
         state, data = self.place(record.uuid)
         root = LinkedRoot(record=record, state=state, data=data)
-        os.makedirs(state, mode=0o700, exist_ok=True)
+        self.make_place(record.uuid)
         write_atomically(root.secret_file, f"{secret}\n".encode(), mode=0o600)
         write_atomically(os.path.join(state, _RECORD), msgspec.json.encode(record) + b"\n", mode=0o600)
         sync_directory(self._roots)
@@ -495,6 +501,21 @@ def _mark(folder: str, name: str, *, there: bool) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         sync_directory(folder)
+
+
+def make_private(*folders: str) -> None:
+    """Make folders for their owner only, the outermost first; one that an older release has left open is closed.
+
+    `os.makedirs` does that for the last one only: others could list what is linked.
+    """
+    os.makedirs(os.path.dirname(folders[0]), mode=0o700, exist_ok=True)
+    for folder in folders:
+        try:
+            os.mkdir(folder, 0o700)
+        except FileExistsError:
+            found = os.stat(folder)
+            if found.st_uid == os.geteuid() and found.st_mode & 0o077:
+                os.chmod(folder, 0o700)
 
 
 def encoded_path(path: bytes) -> str:

@@ -13,7 +13,7 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.errors import NotFoundError as BlocksNotFoundError
 from blockfs.runtime.output import note, shown
 from syncer.blocks.roots import OtherRoots
-from syncer.cli.registry.roots import LinkedRoot, Registry
+from syncer.cli.registry.roots import LinkedRoot, Registry, make_private
 from syncer.core.conflict import conflict_name
 from syncer.core.model import ROOT, Content, Kind, Node
 from syncer.core.planner.merge import Policy
@@ -175,7 +175,7 @@ def _open_blocks(root: LinkedRoot) -> BlockDirectory:
     try:
         return BlockDirectory.open(root.blocks)
     except BlocksNotFoundError:
-        os.makedirs(root.data, mode=0o700, exist_ok=True)
+        make_private(os.path.dirname(root.data), root.data)
         return BlockDirectory.create(root.blocks, block_size=root.record.block_size)
 
 

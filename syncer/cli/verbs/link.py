@@ -30,6 +30,7 @@ from syncer.cli.registry.roots import (
     Registry,
     RootRecord,
     encoded_path,
+    make_private,
 )
 from syncer.cli.session.opening import open_state_of
 from syncer.engine.root_state import RootState
@@ -257,8 +258,7 @@ def _link(
     choices: _Choices,
 ) -> LinkedRoot:
     uuid = known.record.uuid if known is not None else str(uuids.uuid4())
-    state, data = registry.place(uuid)
-    os.makedirs(state, mode=0o700, exist_ok=True)
+    state, data = registry.make_place(uuid)
     with _fresh_state(path, state) as database:
         # Under the state's lock, so that no cycle runs meanwhile. The marker comes before the record that expects it.
         RootState(database).forget_sides()
@@ -360,7 +360,7 @@ def _mark(path: bytes, uuid: str) -> Folder:
 
 
 def _make_blocks(data: str, block_size: int) -> None:
-    os.makedirs(data, mode=0o700, exist_ok=True)
+    make_private(os.path.dirname(data), data)
     blocks = os.path.join(data, "blocks")
     if not os.path.exists(blocks):
         BlockDirectory.create(blocks, block_size=block_size).close()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from blockfs.exitcodes import ExitCode
-from syncer.cli.registry.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
+from syncer.cli.registry.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path, make_private
 from syncer.cli.session.many_roots import worst
 from syncer.cli.session.opening import read_token
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
@@ -34,6 +34,24 @@ def test_a_written_root_is_found_by_its_path_whatever_bytes_that_has(registry: R
     assert found == written
     assert (found.path, found.secret()) == (path, "secret")
     assert os.stat(os.path.join(found.state, "token")).st_mode & 0o777 == 0o600
+
+
+def test_nobody_else_can_list_what_is_linked(registry: Registry, tmp_path: Path) -> None:
+    """Breaks when only the innermost folder is private, or when folders of before stay open."""
+    before = os.umask(0)
+    try:
+        root = link(registry, b"/r")
+        make_private(os.path.dirname(root.data), root.data)
+        folders = [Path(root.state), *Path(root.state).parents[:2], Path(root.data), Path(root.data).parent]
+        assert [folder.stat().st_mode & 0o777 for folder in folders] == [0o700] * 5
+        for folder in folders:
+            folder.chmod(0o755)
+        with registry.watching():
+            assert folders[2].stat().st_mode & 0o777 == 0o700
+        link(registry, b"/r")
+        assert [folder.stat().st_mode & 0o777 for folder in folders[:3]] == [0o700] * 3
+    finally:
+        os.umask(before)
 
 
 def test_a_removed_root_leaves_nothing(registry: Registry, tmp_path: Path) -> None:

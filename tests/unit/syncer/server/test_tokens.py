@@ -20,7 +20,18 @@ def test_tokens_name_accounts() -> None:
     assert tokens.account(b"\xff") is None
 
 
-@pytest.mark.parametrize("text", ["", "# none\n", "lonely\n", "a b c\n", "t a/b\n", "t v1\n", "t a\nt b\n"])
+def test_a_token_for_figures_is_nobodys_and_has_no_quota() -> None:
+    tokens = parse_tokens("secret alice\nwatch /metrics\nlate /metrics until=2001-01-01T00:00:00Z\n", "t")
+    assert tokens.account(b"watch") is None
+    assert [tokens.opens_metrics(each) for each in (b"watch", b"secret", b"late", b"", b"watc")] == [True, *[False] * 4]
+    assert tokens.quotas == {"alice": 0}
+    assert tokens.known == {b"secret", b"watch"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "# none\n", "lonely\n", "a b c\n", "t a/b\n", "t v1\n", "t a\nt b\n", "t /metrics 1GiB\n", "t /other\n"],
+)
 def test_a_token_file_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_tokens(text, "t")
