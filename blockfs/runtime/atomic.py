@@ -77,7 +77,8 @@ def write_atomically(path: str | bytes, data: bytes, *, mode: int = 0o600) -> No
     path = os.fsencode(path)
     temporary = path + b".tmp"
     with space_errors(os.fsdecode(path)):
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        # Not by a link: where root writes in a folder of somebody else, that could lead anywhere.
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
             try:
                 os.fchmod(fd, mode)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final, TypeAlias
 
-from blockfs.runtime.atomic import write_atomically
+from blockfs.runtime.atomic import space_errors, write_all
 from blockfs.runtime.failures import said
 from syncer.errors import NotFoundError, UsageError
 from syncer.server.tokens import Token, Tokens, parse_lines, read_text, read_tokens, written
@@ -44,11 +45,11 @@ class TokenFile:
             NotFoundError: There is no such file.
             UsageError: It makes no sense, it would with this token (two quotas of one account), or it can't be written.
         """
-        with self._changing() as text:
+        with self._changing() as (text, folder):
             new = f"{text}\n" if text and not text.endswith("\n") else text
             new += f"{written(token)}\n"
             parse_lines(new, self.path)
-            self._write(new)
+            self._write(new, folder)
 
     def remove(self, ident: str) -> Token:
         """Take a token out; durable when this returns.
@@ -63,7 +64,7 @@ class TokenFile:
             NotFoundError: There is no such file, or no such token in it.
             UsageError: It makes no sense, several tokens begin so, it is the only one, or it can't be written.
         """
-        with self._changing() as text:
+        with self._changing() as (text, folder):
             tokens = parse_lines(text, self.path)
             found = [token for token in tokens if ident and token.ident.startswith(ident)]
             if not found:
@@ -77,28 +78,50 @@ class TokenFile:
                 )
             gone = found[0]
             lines = text.splitlines(keepends=True)
-            self._write("".join(line for line in lines if line.split()[:1] != [gone.secret]))
+            self._write("".join(line for line in lines if line.split()[:1] != [gone.secret]), folder)
             return gone
 
     @contextmanager
-    def _changing(self) -> Iterator[str]:
-        """The text, while nobody else changes it."""
+    def _changing(self) -> Iterator[tuple[str, int]]:
+        """The text, and a descriptor of the folder, while nobody else changes it."""
         try:
             folder = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise NotFoundError(f"{self.path}: no such token file ({said(error)})") from None
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
-            yield read_text(self.path)
+            yield read_text(self.path), folder
         finally:
             os.close(folder)
 
-    def _write(self, text: str) -> None:
+    def _write(self, text: str, folder: int) -> None:
+        """Replace the file durably. Order: temporary file → fsync → rename → fsync of the folder.
+
+        Root does this in the folder of a server's user, who may be anybody by now: nothing is opened, or given to him,
+        by a name that he could have put there.
+        """
+        name = os.path.basename(self.path)
+        temporary = f".{name}.{secrets.token_hex(8)}"
         try:
-            before = os.stat(self.path)
-            write_atomically(self.path, text.encode(), mode=before.st_mode & 0o777)
-            if os.geteuid() == 0:  # a server of another user must still be able to read it
-                os.chown(self.path, before.st_uid, before.st_gid)
+            before = os.stat(name, dir_fd=folder)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            with space_errors(self.path):
+                file = os.open(temporary, flags, 0o600, dir_fd=folder)
+                try:
+                    try:
+                        write_all(file, text.encode(), 0)
+                        if os.geteuid() == 0:  # a server of another user must still be able to read it
+                            os.fchown(file, before.st_uid, before.st_gid)
+                        os.fchmod(file, before.st_mode & 0o777)
+                        os.fsync(file)
+                    finally:
+                        os.close(file)
+                    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+                except OSError:
+                    with suppress(FileNotFoundError):
+                        os.unlink(temporary, dir_fd=folder)
+                    raise
+                os.fsync(folder)
         except OSError as error:
             raise UsageError(f"{self.path} can't be written: {said(error)}") from None
 

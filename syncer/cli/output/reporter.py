@@ -43,7 +43,16 @@ class _Line:
 class Teller:
     """`engine.report.Listener` for one root on the command line."""
 
-    def __init__(self, root: bytes, *, as_json: bool, dry_run: bool) -> None:
+    def __init__(self, root: bytes, *, as_json: bool, dry_run: bool, is_brief: bool = False) -> None:
+        """Tell of one root.
+
+        Args:
+            root: Its path.
+            as_json: As JSON lines.
+            dry_run: Nothing is done.
+            is_brief: Its summary is one line: there are others.
+        """
+        self._is_brief = is_brief
         self._root = shown(root)
         self._json = as_json
         self._dry_run = dry_run
@@ -134,10 +143,10 @@ class Teller:
         if self._broken_off and not any(counts[name] for name in (*_DONE, "mutating_requests")):
             return  # the message says all
         title = f"{self._root} (dry run: nothing was changed)" if report.dry_run else self._root
-        if not self._broken_off and not report.failures and not any(counts[name] for name in _DONE):
-            # Of ten roots nine are in step: they must not push the tenth from the screen.
-            cost = f"{report.seconds:.1f} s, {counts['requests']} requests"
-            columns.line(Painted(title, Paint.STRONG), ": ", Painted("in step", Paint.GOOD), f", {cost}")
+        is_in_step = not (self._broken_off or report.failures or any(counts[name] for name in _DONE))
+        if is_in_step or self._is_brief:
+            # Ten roots have to fit a screen.
+            columns.line(Painted(title, Paint.STRONG), ": ", *_in_a_line(report, counts, is_in_step=is_in_step))
             return
         columns.pairs(Painted(title, Paint.STRONG), list(_rows(report, counts)), numbers=True)
 
@@ -154,6 +163,20 @@ class Teller:
 
     def _line(self, kind: str, fields: Mapping[str, JsonValue], *, flush: bool = True) -> None:
         json_line(kind, {"root": self._root, **fields}, flush=flush)
+
+
+def _in_a_line(report: Report, counts: Mapping[str, int | float], *, is_in_step: bool) -> Iterator[columns.Cell]:
+    if is_in_step:
+        yield Painted("in step", Paint.GOOD)
+    done = [name for name in _DONE if counts[name]]
+    for name in done:
+        yield Painted(f"{counts[name]} {name}", Paint.WARN if name == "conflicts" else None)
+        yield ", " if name != done[-1] or report.failures else ""
+    if report.failures:
+        yield Painted(f"{len(report.failures)} not synced", Paint.BAD)
+    sent, received = format_size(int(counts["bytes_sent"])), format_size(int(counts["bytes_received"]))
+    yield "" if is_in_step else f"; sent {sent}, received {received}"
+    yield f"; {report.seconds:.1f} s, {counts['requests']} requests"
 
 
 def _rows(report: Report, counts: Mapping[str, int | float]) -> Iterator[tuple[str, columns.Cell]]:

@@ -125,6 +125,10 @@ def _remark(status: RootStatus, state: str) -> str:
     detail = status.detail
     if status.live is not None and status.live.phase in {"consent", "away", "retrying"}:
         detail = status.live.detail or detail
+    failures = [problem for problem in status.problems if problem.kind == "failure"]
+    if failures and state == "degraded" and status.last is not None and status.last.error is None:
+        one = f"{shown(failures[0].path)}: {failures[0].text}"
+        detail = f"not synced: {one}" if len(failures) == 1 else f"{len(failures)} not synced; one of them: {one}"
     if not detail or (state in {"running", "paused"}):
         return ""
     return f"{shown(status.root.path)}: {detail}"

@@ -33,6 +33,15 @@ def test_a_file_is_created_and_replaced_with_its_mode(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_a_link_in_the_way_is_not_followed(tmp_path: Path) -> None:
+    """Breaks when root, who writes in a folder of somebody else, can be led to any file."""
+    (tmp_path / "victim").write_bytes(b"old")
+    (tmp_path / "file.tmp").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic links"):
+        write_atomically(str(tmp_path / "file"), b"new")
+    assert (tmp_path / "victim").read_bytes() == b"old"
+
+
 @pytest.mark.parametrize("step", ["open", "fchmod", "pwrite", "fsync", "rename"])
 def test_a_crash_at_any_step_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     path = tmp_path / "file"

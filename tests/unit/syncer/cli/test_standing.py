@@ -116,6 +116,17 @@ def test_ten_roots_that_are_all_in_trouble_are_one_screen(screen: Screen, made: 
     assert screen.lines[-1] == "… and 8 more; `blocksync status ROOT` says what is the matter with one"
 
 
+def test_what_is_not_synced_is_named(screen: Screen, made: Callable[..., RootStatus]) -> None:
+    some = [
+        made(condition="degraded", detail="the last cycle left something undone", problems=problems(n)) for n in (1, 9)
+    ]
+    screen.overview(some)
+    assert screen.lines[-2:] == [
+        "/srv/images: not synced: p0: is busy",
+        "/srv/images: 9 not synced; one of them: p0: is busy",
+    ]
+
+
 def test_of_a_hundred_roots_those_in_trouble_are_shown(screen: Screen, made: Callable[..., RootStatus]) -> None:
     roots = [made(b"/srv/%02d" % number) for number in range(100)]
     roots[90] = made(b"/srv/90", "away", detail="it is not mounted")

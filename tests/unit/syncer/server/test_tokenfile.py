@@ -73,6 +73,29 @@ def test_a_token_is_removed_by_the_beginning_of_its_id(path: Path) -> None:
         file.remove(file.tokens()[0].ident)
 
 
+def test_root_is_led_nowhere_in_the_folder_of_somebody_else(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks when root writes, or gives away, what a server's user has put under a name that root will use."""
+    victim = tmp_path / "victim"
+    victim.write_text("of root")
+    os.chown(path, 65534, 65533)
+    after = os.rename
+
+    def rename(source: str, target: str, **folders: int) -> None:
+        after(source, target, **folders)
+        path.unlink()
+        path.symlink_to(victim)  # in time for whoever would go on by the name
+
+    (tmp_path / "tokens.tmp").symlink_to(victim)
+    TokenFile(str(path)).add(token("third"))
+    assert (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (65534, 65533, 0o640)
+    monkeypatch.setattr(os, "rename", rename)
+    TokenFile(str(path)).add(token("fourth"))
+    assert (victim.read_text(), victim.stat().st_uid) == ("of root", os.geteuid())
+    assert sorted(os.listdir(tmp_path)) == ["tokens", "tokens.tmp", "victim"]
+
+
 def test_what_is_not_there_can_not_be_removed(path: Path, tmp_path: Path) -> None:
     for ident in ("", "zzzz", "secret"):
         with pytest.raises(NotFoundError):
