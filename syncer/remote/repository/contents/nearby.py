@@ -71,8 +71,10 @@ class Nearby:
         if self._blocks is None:
             return
         step, end = self._grid, first + len(ids) // ID_SIZE
+        # A list may be read from the store, which takes the loop: who has the lock must not wait for whom it keeps out.
+        there = list(chunks)
         with self._lock:
-            for chunk in chunks:
+            for chunk in there:
                 start, last = chunk.start // step, (chunk.end - 1) // step
                 if start < first or last >= end:
                     continue

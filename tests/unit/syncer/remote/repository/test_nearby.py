@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from syncer.core.model import RemoteStat
 from syncer.remote.repository.client import RepositoryClient
+from syncer.remote.repository.contents.nearby import Nearby
+from syncer.remote.repository.format.keys import ChunkId
+from syncer.remote.repository.format.lists import Located
+from tests.unit.syncer.remote.repository.nodes import KEYS
 from tests.unit.syncer.remote.repository.share import GRID, Owned, Share, fetched, listed, path, put, random_bytes, run
 
 SIZE = 100 * GRID
@@ -84,3 +91,16 @@ def test_without_the_version_before_all_is_fetched() -> None:
         assert await fetched(client, stat, Owned()) == b"x" + old
 
     run(scenario)
+
+
+def test_who_reads_a_list_to_learn_of_it_keeps_nobody_out() -> None:
+    """Breaks when a pull hangs: lists are read by the loop, which may just be about to keep what it has fetched."""
+    nearby = Nearby(Owned(), KEYS, GRID)
+
+    def chunks() -> Iterator[Located]:
+        with ThreadPoolExecutor(1) as other:
+            other.submit(nearby.keep, {ChunkId(b"c" * 32): b"data"}).result(60)
+        yield from ()
+
+    nearby.learn(b"i" * 32, 0, chunks())
+    assert nearby.read([ChunkId(b"c" * 32)]) == {b"c" * 32: b"data"}
