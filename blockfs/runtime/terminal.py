@@ -31,6 +31,11 @@ class Paint(Enum):
     FAINT = "2"  # of less concern than what is beside it
     STRONG = "1"  # what the lines below are about
 
+    @property
+    def style(self) -> str:
+        """The same as rich calls it."""
+        return {"32": "green", "36": "cyan", "33": "yellow", "31": "red", "2": "dim", "1": "bold"}[self.value]
+
 
 class Painted(NamedTuple):
     """A text and what it means; None: nothing in particular."""

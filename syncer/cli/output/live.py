@@ -5,15 +5,30 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Collection, Iterator
+from typing import Final
 
 import msgspec
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from blockfs.runtime.output import json_line, printable, tell
+from blockfs.runtime.terminal import Paint
 from syncer.watch import control
-from syncer.watch.live import DaemonLive, RootLive
+from syncer.watch.live import DaemonLive, Phase, RootLive
+
+_PAINTS: Final[dict[Phase, Paint]] = {
+    "starting": Paint.BUSY,
+    "idle": Paint.GOOD,
+    "quiet": Paint.BUSY,
+    "working": Paint.BUSY,
+    "retrying": Paint.WARN,
+    "consent": Paint.BAD,
+    "away": Paint.WARN,
+    "paused": Paint.FAINT,
+    "damaged": Paint.BAD,
+}
 
 
 def follow(socket: str, uuids: Collection[str], *, as_json: bool) -> None:
@@ -70,7 +85,8 @@ def _table(roots: list[RootLive]) -> Table:
     for name in ("root", "state", "since", "changes wait", "last cycle", "remarks"):
         table.add_column(name, overflow="fold")
     for root in roots:
-        table.add_row(*("\n".join(map(printable, cell.split("\n"))) for cell in _cells(root)))
+        path, phase, *more = ("\n".join(map(printable, cell.split("\n"))) for cell in _cells(root))
+        table.add_row(path, Text(phase, style=_PAINTS[root.phase].style), *more)
     return table
 
 

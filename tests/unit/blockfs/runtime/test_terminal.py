@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 
 import pytest
+from rich.style import Style
 
 from blockfs.runtime.terminal import Paint, Painter, cut, size_of, width_of
 
@@ -19,6 +20,10 @@ def test_a_terminal_gets_colours() -> None:
     assert painter("ok", Paint.GOOD) == "\x1b[32mok\x1b[0m"
     assert painter("ok") == "ok"
     assert painter("", Paint.GOOD) == ""
+
+
+def test_rich_knows_each_of_them() -> None:
+    assert all(Style.parse(paint.style) for paint in Paint)
 
 
 @pytest.mark.parametrize(

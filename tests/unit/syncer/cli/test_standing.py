@@ -8,10 +8,12 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from blockfs.runtime.terminal import width_of
+from syncer.cli.output import live as live_table
 from syncer.cli.output import standing
 from syncer.cli.registry.roots import LinkedRoot, RootRecord, encoded_path
 from syncer.cli.verbs.status import RootStatus
@@ -202,3 +204,10 @@ def test_names_from_elsewhere_are_one_line_and_draw_nothing(screen: Screen, made
     assert "\x1b[2J" not in screen.getvalue()
     assert "\x1b]" not in screen.getvalue()
     assert "/srv/\\x1b[2J\\x0acaf\\xe9: \\x1b]0;x\\x07" in screen.lines
+
+
+def test_each_phase_of_the_daemon_has_a_colour() -> None:
+    """Breaks when a phase is added, and `status --follow` ends with an error when a root is in it."""
+    assert set(live_table._PAINTS) == set(get_args(Phase))
+    for phase in get_args(Phase):
+        assert live_table._table([live(phase)]).row_count == 1
