@@ -128,6 +128,8 @@ class Daemon:
         """Show them; of each that was not so before, tell."""
         before, self._damaged = self._damaged, {}
         for root in roots:
+            if self.notifier is not None:  # nobody syncs it: that is told after a day, as of any other
+                self.notifier.follow(root.uuid, os.fsencode(root.record), paused=False)
             known = before.get(root.uuid)
             if known is None or known.detail != root.detail:
                 log.error("watch.damaged", record=root.record, reason=root.detail)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import click
@@ -10,6 +13,7 @@ import msgspec
 import trio
 
 from blockfs.runtime.output import JSON_VERSION, note, shown, tell
+from blockfs.runtime.terminal import Paint, Painted, size_of
 from syncer.cli.output import columns
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
@@ -74,6 +78,12 @@ def _saved(linked: LinkedRoot, plan: Plan, policy: Policy, report: Report) -> Sa
     )
 
 
+def _counted(rows: Sequence[tuple[str, str, str]]) -> str:
+    """How many actions of each kind there are on each side."""
+    counts = Counter((side, action) for side, action, _ in rows)
+    return ", ".join(f"{side} {action}: {count}" for (side, action), count in counts.items())
+
+
 def _show(linked: LinkedRoot, plan: Plan, report: Report) -> None:
     rows = []
     for described, action in zip(describe_all(plan), (*plan.remote, *plan.local), strict=True):
@@ -84,6 +94,9 @@ def _show(linked: LinkedRoot, plan: Plan, report: Report) -> None:
         rows.append((str(described["side"]), str(described["action"]), source + shown(action.path)))
     title = f"{shown(linked.path)}: {len(rows)} actions"
     columns.show(title, ("side", "action", "path"), rows) if rows else tell(f"{title}: nothing to do")
+    size = size_of(sys.stdout)
+    if size is not None and len(rows) >= size[1] - 2:  # the title has left the screen
+        columns.line(Painted(title, Paint.STRONG), "; ", _counted(rows))
     for failure in report.failures:
         note(f"not synced: {shown(failure.path)}: {failure.reason}")
     for path, text in report.notes:

@@ -93,12 +93,13 @@ class Book:
     Attributes:
         standing: What outlives the daemon.
         is_paused: Nobody tries to sync it.
+        root: Its path, or that of its record where that can't be read.
     """
 
     def __init__(self, root: bytes, standing: Standing, now_s: float) -> None:
         self.standing = standing
         self.is_paused = False
-        self._root = root
+        self.root = root
         self._tried_s = now_s
         self._why = ""
         self._conflicts = 0
@@ -160,7 +161,7 @@ class Book:
     def _notice(self, kind: Kind, text: str) -> Notice:
         # A message may hold a name as the system has it: what is not UTF-8 in it could not be written.
         told = text.encode("utf-8", "backslashreplace").decode()
-        line = plain(f"{shown(self._root)}: {told}")
+        line = plain(f"{shown(self.root)}: {told}")
         if len(line) > MAX_TEXT:
             line = line[: MAX_TEXT - 1] + "…"
-        return Notice(kind=kind, root=self._root, text=line)
+        return Notice(kind=kind, root=self.root, text=line)

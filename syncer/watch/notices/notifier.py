@@ -76,6 +76,7 @@ class Notifier:
         if uuid not in self._books:
             standing = self._kept.get(uuid) or Standing(synced_s=self._wall_s())
             self._books[uuid] = Book(root, standing, now_s)
+        self._books[uuid].root = root
         self._books[uuid].pause(now_s, paused=paused)
 
     def forget(self, uuid: str) -> None:

@@ -16,6 +16,7 @@ from blockfs.runtime.terminal import width_of
 from syncer.cli.output import live as live_table
 from syncer.cli.output import standing
 from syncer.cli.registry.roots import LinkedRoot, RootRecord, encoded_path
+from syncer.cli.verbs import plan
 from syncer.cli.verbs.status import RootStatus
 from syncer.core.model import RelPath
 from syncer.engine.root_state import LastCycle
@@ -211,3 +212,8 @@ def test_each_phase_of_the_daemon_has_a_colour() -> None:
     assert set(live_table._PAINTS) == set(get_args(Phase))
     for phase in get_args(Phase):
         assert live_table._table([live(phase)]).row_count == 1
+
+
+def test_a_plan_that_is_longer_than_the_screen_is_counted_at_its_end() -> None:
+    rows = [("remote", "create", "a"), ("local", "trash", "b"), ("remote", "create", "c")]
+    assert plan._counted(rows) == "remote create: 2, local trash: 1"

@@ -232,6 +232,18 @@ def test_a_day_is_noticed_without_a_cycle_and_kept_for_the_next_daemon(tmp_path:
     played(scenario, clock)
 
 
+def test_a_record_that_is_mended_is_told_of_by_its_roots_path(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+
+    async def scenario(_nursery: trio.Nursery) -> None:
+        stage.notifier.follow("u1", b"/state/roots/u1/root.json", paused=False)
+        stage.follow()
+        stage.notifier.ended("u1", CycleResult.CONSENT, "stop", 0)
+        assert [notice.root for notice in stage.notifier._waiting] == [ROOT]
+
+    played(scenario)
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"u1":1}', b"\xff", b"[" * 100_000])
 def test_what_was_told_may_be_lost_and_nothing_more(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "notices.json").write_bytes(content)
