@@ -18,7 +18,8 @@ from blockfs.runtime.units import format_size
 @click.argument("path", type=PATH)
 @json_option
 @click.option("--metrics", "as_metrics", is_flag=True, help="Print all figures in the text format of Prometheus.")
-def command(path: bytes, as_json: bool, as_metrics: bool) -> None:
+@click.option("--map", "as_map", is_flag=True, help="Draw what PATH shares: a file block by block, or all files.")
+def command(path: bytes, as_json: bool, as_metrics: bool, as_map: bool) -> None:
     """Show files, logical, unique and stored bytes of the mount that PATH is on.
 
     Figures are of the last commit, at most a second old, of what the kernel has handed over; `blocksync flush` first
@@ -26,7 +27,12 @@ def command(path: bytes, as_json: bool, as_metrics: bool) -> None:
     """
     if as_json and as_metrics:
         raise UsageError("either --json or --metrics")
+    if as_map and as_metrics:
+        raise UsageError("either --map or --metrics")
     place = place_of(path)
+    if as_map:
+        importlib.import_module("blockfs.cli.maps").show(place, path, as_json=as_json)
+        return
     with place.client() as client:
         stats = client.stats()
     if as_metrics:

@@ -14,7 +14,7 @@ from typing import Final, Self, TypeVar
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count
-from blockfs.control import protocol, snapshots, waiting
+from blockfs.control import maps, protocol, snapshots, waiting
 from blockfs.control.protocol import CursorMsg, NodeRow
 from blockfs.errors import BlockfsError, NotFoundError
 from blockfs.runtime.failures import said
@@ -56,6 +56,7 @@ class ControlClient:
     Attributes:
         server_pid: The mount's process.
         makes_files: Whether the mount takes `make_files`; one of an older release does not.
+        draws_maps: Likewise `block_map` and `sharing`.
     """
 
     def __init__(self, volume: bytes) -> None:
@@ -78,6 +79,7 @@ class ControlClient:
             raise
         self.server_pid = welcome.pid
         self.makes_files: Final = "makefiles" in welcome.takes
+        self.draws_maps: Final = "blockmapof" in welcome.takes
         # Sealing, gc and scrub take as long as they take; a dead mount closes the connection.
         self._socket.settimeout(None)
 
@@ -100,6 +102,14 @@ class ControlClient:
     def stats(self) -> protocol.StatsReply:
         """Space figures of the committed tree."""
         return self._ask(protocol.Stats(), protocol.StatsReply)
+
+    def block_map(self, path: bytes, cells: int) -> maps.BlockMapReply:
+        """The map of a file (relative to the mount's root), in at most so many cells. Only where `draws_maps`."""
+        return self._ask(maps.BlockMapOf(path=path, cells=cells), maps.BlockMapReply)
+
+    def sharing(self, most: int) -> maps.SharingReply:
+        """What the files come to, and the `most` that share most. Only where `draws_maps`."""
+        return self._ask(maps.SharingOf(most=most), maps.SharingReply)
 
     def flush(self) -> None:
         """Seal and commit everything the mount has seen. The kernel holds pages too: syncfs(2) the mount first."""

@@ -28,6 +28,7 @@ from blockfs.control.applying import Expect as Expect  # noqa: PLC0414 - part of
 from blockfs.control.applying import InstallFile as InstallFile  # noqa: PLC0414 - part of this module
 from blockfs.control.applying import MakeFiles as MakeFiles  # noqa: PLC0414 - part of this module
 from blockfs.control.applying import NewFile as NewFile  # noqa: PLC0414 - part of this module
+from blockfs.control.maps import BlockMapOf, BlockMapReply, SharingOf, SharingReply
 from blockfs.control.message import MAX_XATTR_BYTES, Ino, Mode, Name, Size, TimeNs, UserId, Version
 from blockfs.control.message import Message as _Message
 from blockfs.control.snapshots import SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotRestore, SnapshotsReply
@@ -43,7 +44,7 @@ MAX_PAGE_IDS: Final = 1 << 18
 MAX_PAGE_ROWS: Final = 4096
 """Rows in one `ChangesReply`: 4096 rows with long names stay far below `MAX_FRAME_BYTES`."""
 
-TAKES: Final = ("makefiles",)
+TAKES: Final = ("makefiles", "blockmapof", "sharingof")
 """Of version 1, what its first servers did not answer; see `Welcome`."""
 
 _LENGTH: Final = struct.Struct(">I")
@@ -469,6 +470,8 @@ class ErrorReply(_Message, frozen=True, kw_only=True):
 Request = (
     Status
     | Stats
+    | BlockMapOf
+    | SharingOf
     | Flush
     | Commit
     | Changes
@@ -499,6 +502,8 @@ Request = (
 Reply = (
     StatusReply
     | StatsReply
+    | BlockMapReply
+    | SharingReply
     | Done
     | SnapshotsReply
     | ChangesReply

@@ -11,7 +11,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Any, Final
 
-from blockfs.control import protocol, snapshots, waiting
+from blockfs.control import maps, protocol, snapshots, waiting
 from blockfs.control.protocol import Reply
 from blockfs.engine.fatal import Doing
 from blockfs.errors import EXPECTED, BlockfsError, ReadOnlyError
@@ -35,6 +35,8 @@ ANSWERS: Final[Mapping[type[protocol.Request], tuple[Answer, Effect]]] = Mapping
     {
         protocol.Status: (state.status, Effect.LOOKS),
         protocol.Stats: (state.stats, Effect.LOOKS),
+        maps.BlockMapOf: (state.block_map, Effect.LOOKS),
+        maps.SharingOf: (state.sharing, Effect.LOOKS),
         waiting.Wait: (state.wait, Effect.LOOKS),
         protocol.Changes: (changed.changes, Effect.LOOKS),
         protocol.Hashes: (changed.hashes, Effect.KEEPS),  # it remembers what it worked out

@@ -6,10 +6,13 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from blockfs.engine.content.extents import Extents
 from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable, HasHotFileError
 from blockfs.engine.content.holes import Holes
+from blockfs.engine.content.pagemap import staged_blocks
 from blockfs.engine.content.reader import ContentReader
 from blockfs.engine.content.resize import Resizer
 from blockfs.engine.content.writer import ContentWriter
@@ -38,6 +41,20 @@ class _Handle:
     state: FileState
     writes: bool
     told: int
+
+
+class Staged(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a file is not in the tree.
+
+    Attributes:
+        size_bytes: How long it is; None: as the tree says.
+        blocks: Which of its blocks were written and are not sealed, ascending.
+        is_behind: It is a hot file: the kernel has written to it, who knows where.
+    """
+
+    size_bytes: int | None = None
+    blocks: tuple[int, ...] = ()
+    is_behind: bool = False
 
 
 class Files:
@@ -272,6 +289,17 @@ class Files:
         with self._stores.lock:
             staged_bytes = self._table.staged_bytes
         return staged_bytes + self._hot.unsealed_bytes()
+
+    def staged(self, ino: int) -> Staged:
+        """Which blocks of a file are not in the tree, as it is now."""
+        with self._stores.lock:
+            state = self._table.peek(ino)
+            if state is None:
+                return Staged()
+            is_behind = state.hot is not None and not state.is_sealed
+            size_bytes = state.hot.status().st_size if state.hot is not None else state.size_bytes
+            blocks = staged_blocks(generation.pages for generation in state.generations)
+            return Staged(size_bytes=size_bytes, blocks=tuple(blocks), is_behind=is_behind)
 
     def _change(
         self, ino: int, hotly: Callable[[Descriptor], None], coldly: Callable[[], None], *, may_block: bool = True

@@ -1,4 +1,4 @@
-"""How a mount is: status, figures, and whether anybody has changed something."""
+"""How a mount is: status, figures, maps, and whether anybody has changed something."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import os
 from typing import Final
 
 from blockfs.build import release
+from blockfs.control.maps import BlockMapOf, SharingOf, SharingReply
 from blockfs.control.protocol import CursorMsg, Reply, Stats, StatsReply, Status, StatusReply
 from blockfs.control.waiting import Wait, WaitReply
 from blockfs.service.conversation import Conversation
-from blockfs.service.figures import figures_of
+from blockfs.service.figures import figures_of, totals
 from blockfs.service.maintenance import stored_bytes
+from blockfs.service.maps import views
 
 _NATIVE: Final = "the kernel reads and writes files of the host itself"
 _WRITEBACK: Final = "writes go through the mount process into staging: "
@@ -65,6 +67,43 @@ def stats(session: Conversation, _request: Stats) -> Reply:
         frontend=session.mount.kernel.name,
         mode="native" if session.mount.why_not_native is None else "writeback",
         mode_reason=_NATIVE if session.mount.why_not_native is None else _WRITEBACK + session.mount.why_not_native,
+    )
+
+
+def block_map(session: Conversation, request: BlockMapOf) -> Reply:
+    """The map of a file."""
+    filesystem = session.filesystem
+    with filesystem.tree.committed(session.pause) as view:
+        inode = views.file_at(view, request.path)
+        staged = filesystem.files.staged(inode.ino)
+        subject = views.Subject(
+            inode=inode,
+            path=request.path,
+            size_bytes=inode.size_bytes if staged.size_bytes is None else staged.size_bytes,
+            staged=staged.blocks,
+            is_behind=staged.is_behind,
+        )
+        return views.map_of(view, subject, filesystem.volume.block_size, request.cells)
+
+
+def sharing(session: Conversation, request: SharingOf) -> Reply:
+    """What the files come to, and which share most: as `stats`, but bounded in memory."""
+    filesystem = session.filesystem
+    block_size = filesystem.volume.block_size
+    with filesystem.tree.committed(session.pause) as view:
+        files, logical_bytes, filled_bytes = totals(view, block_size)
+        found = views.sharing_of(view, request.most)
+        sharers = views.sharers(view, found)
+    return SharingReply(
+        block_size=block_size,
+        files=files,
+        logical_bytes=logical_bytes,
+        filled_bytes=filled_bytes,
+        unique_bytes=views.unique_bytes(filesystem.blocks, found),
+        stored_bytes=stored_bytes(filesystem.volume.path),
+        staged_bytes=filesystem.files.unsealed_bytes(),
+        sharers=sharers,
+        is_whole=found.is_whole,
     )
 
 

@@ -75,7 +75,8 @@ def test_a_read_only_mount_answers_what_changes_nothing(
         except ReadOnlyError:
             continue
     assert answered == {
-        *("Status", "Stats", "Changes", "Wait", "Hashes", "BlockListPage", "Fsck", "Scrub", "Shutdown", "SnapshotList")
+        *("Status", "Stats", "Changes", "Wait", "Hashes", "BlockListPage", "Fsck", "Scrub", "Shutdown", "SnapshotList"),
+        *("BlockMapOf", "SharingOf"),
     }
     with pytest.raises(ReadOnlyError):
         session.answer(protocol.Shutdown(seal=True))

@@ -1,0 +1,165 @@
+"""Pictures of dedup for a terminal, in characters that every terminal has: `stats --map`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final
+
+from blockfs.cli.parameters import Place
+from blockfs.control.client import ControlClient
+from blockfs.control.maps import BlockMapReply, CellMsg, SharerMsg, SharingReply
+from blockfs.errors import UsageError
+from blockfs.runtime.output import JsonValue, json_line, printable, shown, tell
+from blockfs.runtime.units import format_size
+
+COLUMNS: Final = 64
+ROWS: Final = 16
+MOST: Final = 20
+"""Files that are listed."""
+
+_HOLE, _STAGED, _OWN, _MORE = ".", "~", "#", "+"
+_LETTERS: Final = "abcdefghijklmnop"
+_BAR: Final = 20
+
+
+def show(place: Place, path: bytes, *, as_json: bool) -> None:
+    """Draw the map of a file, or list which files of a mount share most.
+
+    Args:
+        place: Where the path is.
+        path: A file on a mount; else the whole mount is meant.
+        as_json: Print one JSON object.
+
+    Raises:
+        UsageError: The mount is of a release that draws no maps.
+    """
+    with place.client() as client:
+        if not client.draws_maps:
+            raise UsageError("the mount is of an older release, which draws no maps; unmount it and mount it again")
+        inside = None if os.path.isdir(path) or place.mount is None else place.mount.inside(os.path.realpath(path))
+        if inside is None:
+            _show_sharing(client, as_json=as_json)
+        else:
+            _show_map(client, inside, as_json=as_json)
+
+
+def _show_map(client: ControlClient, path: bytes, *, as_json: bool) -> None:
+    found = client.block_map(path, COLUMNS * ROWS)
+    if as_json:
+        json_line("map", map_fields(found))
+    else:
+        for line in drawn(found):
+            tell(line)
+
+
+def _show_sharing(client: ControlClient, *, as_json: bool) -> None:
+    found = client.sharing(MOST)
+    if as_json:
+        json_line("sharing", sharing_fields(found))
+    else:
+        for line in listed(found):
+            tell(line)
+
+
+def map_fields(found: BlockMapReply) -> dict[str, JsonValue]:
+    """The keys of `stats --map FILE --json`; a cell: holes, staged, own, shared, which of the others."""
+    return {
+        "path": shown(found.path),
+        "size_bytes": found.size_bytes,
+        "block_size": found.block_size,
+        "blocks": found.blocks,
+        "cells": [[each.holes, each.staged, each.own, each.shared, each.other] for each in found.cells],
+        "others": [{"path": shown(each.path), "blocks": each.blocks} for each in found.others],
+        "is_whole": found.is_whole,
+        "is_behind": found.is_behind,
+    }
+
+
+def sharing_fields(found: SharingReply) -> dict[str, JsonValue]:
+    """The keys of `stats --map --json` of a mount."""
+    return {
+        "files": found.files,
+        "logical_bytes": found.logical_bytes,
+        "filled_bytes": found.filled_bytes,
+        "unique_bytes": found.unique_bytes,
+        "stored_bytes": found.stored_bytes,
+        "staged_bytes": found.staged_bytes,
+        "block_size": found.block_size,
+        "sharers": [
+            {
+                "path": shown(each.path),
+                "size_bytes": each.size_bytes,
+                "blocks": each.blocks,
+                "shared": each.shared,
+                "other": shown(each.other),
+            }
+            for each in found.sharers
+        ],
+        "is_whole": found.is_whole,
+    }
+
+
+def drawn(found: BlockMapReply) -> list[str]:
+    """The map of a file, line by line. Pure."""
+    if not found.cells:
+        return [f"{shown(found.path)} is empty"]
+    each = -(-found.blocks // len(found.cells))
+    scale = "a block" if each == 1 else f"{each} blocks, what most of them are"
+    marks = "".join(_mark(cell) for cell in found.cells)
+    totals = [
+        sum(numbers) for numbers in zip(*((c.holes, c.staged, c.own, c.shared) for c in found.cells), strict=True)
+    ]
+    lines = [
+        f"{shown(found.path)}: {format_size(found.size_bytes)}",
+        f"each character is {scale} of {format_size(found.block_size)}",
+        *(marks[at : at + COLUMNS] for at in range(0, len(marks), COLUMNS)),
+        "",
+    ]
+    names = ((_HOLE, "holes"), (_STAGED, "staged, not sealed yet"), (_OWN, "its own"), (" ", "shared"))
+    lines += [
+        f"{mark} {_amount(count, found)}  {name}" for (mark, name), count in zip(names, totals, strict=True) if count
+    ]
+    lines += [
+        f"{letter} {_amount(other.blocks, found)}  with {shown(other.path)}"
+        for letter, other in zip(_LETTERS, found.others, strict=False)
+    ]
+    if any(cell.shared and cell.other < 0 for cell in found.cells):
+        lines.append(f"{_MORE} with others")
+    return [*lines, *_remarks(is_whole=found.is_whole, is_behind=found.is_behind)]
+
+
+def listed(found: SharingReply) -> list[str]:
+    """Files that share most, a line each. Pure."""
+    if not found.sharers:
+        return ["no file shares a block with another one", *_remarks(is_whole=found.is_whole)]
+    width = min(40, max(len(printable(shown(each.path))) for each in found.sharers))
+    lines = [
+        f"{printable(shown(each.path)):<{width}}  {format_size(each.size_bytes):>9}  [{_bar(each)}] "
+        f"{100 * each.shared // each.blocks:3} % shared, most with {shown(each.other)}"
+        for each in found.sharers
+    ]
+    return [*lines, *_remarks(is_whole=found.is_whole)]
+
+
+def _mark(cell: CellMsg) -> str:
+    """The character of a cell: what most of its blocks are."""
+    shared = _LETTERS[cell.other] if 0 <= cell.other < len(_LETTERS) else _MORE
+    marks = ((cell.staged, _STAGED), (cell.own, _OWN), (cell.shared, shared), (cell.holes, _HOLE))
+    return max(marks, key=lambda each: each[0])[1]
+
+
+def _amount(blocks: int, found: BlockMapReply) -> str:
+    return f"{format_size(blocks * found.block_size):>9} {100 * blocks / found.blocks:5.1f} %"
+
+
+def _bar(sharer: SharerMsg) -> str:
+    full = round(_BAR * sharer.shared / sharer.blocks)
+    return "=" * full + " " * (_BAR - full)
+
+
+def _remarks(*, is_whole: bool, is_behind: bool = False) -> Iterable[str]:
+    if not is_whole:
+        yield "shared and own are estimated, from blocks chosen by chance"
+    if is_behind:
+        yield "it is being written: what changed since it was sealed last is not told apart"
