@@ -1,10 +1,9 @@
-"""The running server: uvicorn around the application, signals, and the background collection."""
+"""The running server: around the application, signals, what is read anew, and the background collection."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import resource
 import signal
 import socket
@@ -14,15 +13,14 @@ from functools import partial
 from types import FrameType
 from typing import Any, Final
 
-import uvicorn
-
 from blockfs.blocks.gc import CollectionStopped
 from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
-from syncer.errors import LockedError, SyncerError, UsageError
+from syncer.errors import SyncerError, UsageError
 from syncer.server.app import App
 from syncer.server.http.bounded_protocol import BoundedProtocol, Reception
 from syncer.server.http.guests import Bounds, Guests
+from syncer.server.http.running import BoundedServer, open_listener
 from syncer.server.http.tls import Certificates, TlsDoor
 from syncer.server.store.store import Store
 from syncer.server.tokenfile import WatchedTokens
@@ -33,7 +31,6 @@ MOST_CONNECTIONS: Final = 4096  # a silent one costs some 10 KiB
 MOST_DESCRIPTORS: Final = 65536
 RESERVED_DESCRIPTORS: Final = 384  # 256 open segments, the catalogue, and those that were sent away and not yet closed
 GRACE_S: Final = 5  # for requests that are being answered when the server is told to stop
-KEEP_ALIVE_S: Final = 75  # idle connections; longer than a client's pause between two steps of a cycle
 COLLECT_FIRST_S: Final = 600.0  # after the start: a server that never runs for long collects, too
 COLLECT_EVERY_S: Final = 3600.0
 
@@ -64,16 +61,7 @@ def bind(listen: str) -> socket.socket:
     """
     host, port = parse_address(listen)
     family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
-    try:
-        listener = socket.create_server((host.strip("[]"), port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise LockedError(f"the address {listen}", None) from None
-        raise UsageError(f"--listen {listen}: {error.strerror or error}") from None
-    # Accepted sockets inherit it. asyncio would set it, but not on sockets whose protocol number is 0, as here: each
-    # GET took 40 ms, because headers and body are two writes and the client delays its ACK.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
+    return open_listener(listen, family, host.strip("[]"), port, BACKLOG)
 
 
 def url(listener: socket.socket, *, secure: bool = False) -> str:
@@ -102,8 +90,8 @@ def _nothing() -> None:
     """Nobody wants to know."""
 
 
-class Server(uvicorn.Server):
-    """uvicorn with our readiness and our signals.
+class Server(BoundedServer):
+    """It, with our signals.
 
     Attributes:
         stopped_by: The signal that ended it, None for `should_exit`.
@@ -131,44 +119,23 @@ class Server(uvicorn.Server):
             on_hangup: Called in a thread after SIGHUP; the tokens that are known from now on, None: as before.
             on_second: The same, called each second.
         """
-        self.reception = reception or Reception(guests=Guests(Bounds.within(most_connections())))
-        protocol: Any = partial(BoundedProtocol, reception=self.reception)
+        reception = reception or Reception(guests=Guests(Bounds.within(most_connections())))
+        protocol: Any = partial(BoundedProtocol, reception=reception)
         if certificates is not None:
-            protocol = partial(TlsDoor, inner=protocol, reception=self.reception, certificates=certificates)
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=protocol,
-                ws="none",
-                loop="asyncio",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=KEEP_ALIVE_S,
-                timeout_graceful_shutdown=GRACE_S,
-                backlog=ACCEPT_AT_ONCE,
-            )
-        )
+            protocol = partial(TlsDoor, inner=protocol, reception=reception, certificates=certificates)
+        super().__init__(app, protocol, reception, on_ready, at_once=ACCEPT_AT_ONCE, queue=BACKLOG, grace_s=GRACE_S)
         self.stopped_by: int | None = None
-        self._on_ready = on_ready
         self._on_stopping = on_stopping
         self._on_hangup = on_hangup
         self._on_second = on_second
         self._hung_up = False
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say so when connections are accepted."""
-        await super().startup(sockets)
-        for listener in sockets or []:
-            listener.listen(BACKLOG)  # the kernel's queue is longer than what we take at once
-        self._on_ready()
+    async def on_second(self) -> None:
+        """Look whether tokens have changed."""
+        self._withdraw(await asyncio.to_thread(self._on_second))
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""
-        if counter % 10 == 0:
-            self.reception.guests.look(asyncio.get_running_loop().time())
-            self._withdraw(await asyncio.to_thread(self._on_second))
         if self._hung_up:
             self._hung_up = False
             self._withdraw(await asyncio.to_thread(self._on_hangup))

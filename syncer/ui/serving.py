@@ -1,30 +1,27 @@
 """The page's process: listens on the loopback, and gives out links to who started it. See `watch.page`.
 
-Bounds on connections, heads and time-outs are those of `blocksync serve`; see `server.http.bounded_protocol`.
+It is run, and bounded, as `blocksync serve` is; see `server.http.running` and `server.http.bounded_protocol`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import errno
 import ipaddress
 import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 import msgspec
-import uvicorn
 from starlette.types import Scope
 
 from blockfs.runtime.failures import code_of
-from syncer.errors import LockedError, SyncerError, UsageError
+from syncer.errors import SyncerError, UsageError
 from syncer.server.http.bounded_protocol import RECEPTION_OF, BoundedProtocol, Reception, guest_of
 from syncer.server.http.guests import Bounds, Guests
+from syncer.server.http.running import BoundedServer, open_listener
 from syncer.ui.app import make_app
 from syncer.ui.ports import PagePorts
 from syncer.ui.security import SUFFIX, Keys
@@ -33,7 +30,6 @@ from syncer.watch.control import Ready
 MAX_CONNECTIONS: Final = 64
 MAX_STRANGERS: Final = 16
 _BACKLOG: Final = 64
-_KEEP_ALIVE_S: Final = 75
 _GRACE_S: Final = 1  # streams of events never end by themselves
 
 
@@ -60,14 +56,7 @@ def listen(address: str) -> socket.socket:
             "`ssh -L 8801:localhost:8801 HOST`, and open the link there"
         )
     family = socket.AF_INET6 if found.version == 6 else socket.AF_INET
-    try:
-        listener = socket.create_server((str(found), int(port)), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise LockedError(f"the address {address}", None) from None
-        raise UsageError(f"--listen {address}: {error.strerror or error}") from None
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listener
+    return open_listener(address, family, str(found), int(port), _BACKLOG)
 
 
 def serve(ports: PagePorts, address: str, asked: TextIO, told: TextIO) -> int:
@@ -97,7 +86,17 @@ def serve(ports: PagePorts, address: str, asked: TextIO, told: TextIO) -> int:
     keys = Keys()
     port = listener.getsockname()[1]
     page = f"http://{host}:{port}/"
-    server = _Server(make_app(ports, keys, host, time.time, _know), lambda: tell(msgspec.json.encode(ready).decode()))
+    bounds = Bounds(connections=MAX_CONNECTIONS, of_network=MAX_STRANGERS, of_account=MAX_CONNECTIONS - MAX_STRANGERS)
+    reception = Reception(guests=Guests(bounds))
+    server = BoundedServer(
+        make_app(ports, keys, host, time.time, _know),
+        partial(BoundedProtocol, reception=reception),
+        reception,
+        lambda: tell(msgspec.json.encode(ready).decode()),
+        at_once=_BACKLOG,
+        queue=_BACKLOG,
+        grace_s=_GRACE_S,
+    )
     ready = Ready(address=page, listen=address)
 
     def answer() -> None:
@@ -117,41 +116,3 @@ def _know(scope: Scope) -> None:
     guest = guest_of(scope)
     if guest is not None:
         scope["state"][RECEPTION_OF].guests.show(guest, "user", b"")
-
-
-class _Server(uvicorn.Server):
-    """uvicorn with our readiness and our bounds."""
-
-    def __init__(self, app: Any, on_ready: Callable[[], None]) -> None:
-        bounds = Bounds(
-            connections=MAX_CONNECTIONS, of_network=MAX_STRANGERS, of_account=MAX_CONNECTIONS - MAX_STRANGERS
-        )
-        self.reception = Reception(guests=Guests(bounds))
-        protocol: Any = partial(BoundedProtocol, reception=self.reception)
-        super().__init__(
-            uvicorn.Config(
-                app,
-                http=protocol,
-                ws="none",
-                loop="asyncio",
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                timeout_keep_alive=_KEEP_ALIVE_S,
-                timeout_graceful_shutdown=_GRACE_S,
-                backlog=_BACKLOG,
-            )
-        )
-        self._on_ready = on_ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Say so when connections are accepted."""
-        await super().startup(sockets)
-        self._on_ready()
-
-    async def on_tick(self, counter: int) -> bool:
-        """Ten times a second."""
-        if counter % 10 == 0:
-            self.reception.guests.look(asyncio.get_running_loop().time())
-        return await super().on_tick(counter)
