@@ -1,7 +1,8 @@
 # The README's two commands: `make demo` and `make test`. Thin: the work is in scripts/.
-export PREFIX DESTDIR HELPERDIR PYTHON EXTRAS EFFORT
+export PREFIX DESTDIR HELPERDIR PYTHON EXTRAS EFFORT UI
 .PHONY: demo test install uninstall bootstrap test-bootstrap lint coverage bench soak interop docs clean
 
+# UI=1 keeps what it made, and a page on it, until Enter.
 demo: bootstrap
 	@.venv/bin/python -m scripts.demo
 

@@ -1,12 +1,14 @@
 """`make demo`: the main job on real disk images, until three machines have equal bytes; then two neighbours.
 
-    python -m scripts.demo
+    python -m scripts.demo          `make demo`
+    UI=1 python -m scripts.demo     keeps it, and a page on it, until Enter: `make demo UI=1`
 
 Leaves no mount, process or file behind, also after Ctrl-C. Prints only what it measured.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -41,6 +43,7 @@ class Machines:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.server: subprocess.Popen[str] | None = None
+        self.daemon: subprocess.Popen[bytes] | None = None
         self.mounts: list[Path] = []
         state = {"XDG_STATE_HOME": str(home / "state"), "XDG_DATA_HOME": str(home / "data")}
         self.environment = {**os.environ, **state, "BLOCKSYNC_PEERS": "off"}  # nothing leaves this machine
@@ -95,8 +98,20 @@ class Machines:
         statistics: dict[str, Any] = json.loads(self.blocksync("stats", mountpoint, "--json"))
         return statistics
 
+    def watch(self) -> str:
+        """Start the daemon, and return a link to its page."""
+        command = [BLOCKSYNC, "watch"]
+        self.daemon = subprocess.Popen(command, env=self.environment, stderr=subprocess.DEVNULL, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while not (self.home / "state/blocksync/watch.sock").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return self.blocksync("ui", "--listen", "127.0.0.1:0").strip()
+
     def close(self) -> None:
         """Unmount, stop, delete: whatever state the run is in."""
+        if self.daemon is not None:
+            self.daemon.terminate()
+            self.daemon.wait()
         for mountpoint in self.mounts:
             if os.path.ismount(mountpoint):
                 result = subprocess.run(
@@ -244,6 +259,18 @@ def synchronise(machines: Machines, first: Path) -> None:
     console.print(table)
 
 
+def keep_open(machines: Machines) -> None:
+    """Let somebody look at it."""
+    say(f"\nlook at it in a browser: {machines.watch()}")
+    if sys.stdin.isatty():
+        say(f"and at the files in {machines.home}; Enter takes all of it away")
+        sys.stdin.readline()
+    else:
+        say(f"and at the files in {machines.home}; SIGTERM takes all of it away")
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.pause()
+
+
 def main() -> int:
     """Run the demo; 0 when every promise held."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
@@ -258,6 +285,10 @@ def main() -> int:
             stack.callback(machines.close)
             synchronise(machines, fill(machines))
             neighbours.show(machines.home / "lan", machines.home / "machine-c" / "golden.img", say)
+            if os.environ.get("UI", "0") not in {"", "0"}:
+                keep_open(machines)
+            else:
+                say("look at it in a browser: `make demo UI=1` does the same once more, and keeps it open")
     except KeyboardInterrupt:
         console.print("demo: interrupted; everything was taken away")
         return 130
