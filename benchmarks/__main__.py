@@ -6,6 +6,7 @@ python -m benchmarks targets [native] [--quick] [PART…]
 python -m benchmarks space [--more]
 python -m benchmarks transfers [--more]
 python -m benchmarks repository [--repetitions N] [PART…]
+python -m benchmarks page
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from benchmarks import (
     bench_codecs,
     bench_filesystem,
     bench_image,
+    bench_maps,
     bench_scale,
     bench_share_index,
     bench_snapshots,
@@ -47,6 +49,7 @@ BENCHMARKS = {
     "rescan": bench_scale.rescan,
     "rename": bench_scale.rename,
     "share-index": bench_share_index.run,
+    "maps": bench_maps.run,
     "watch": bench_watch.run,
 }
 
@@ -84,13 +87,22 @@ def main() -> None:
 
         repository.main(sys.argv[2:])
         return
+    if sys.argv[1:2] == ["page"]:
+        from benchmarks import bench_page  # noqa: PLC0415 - it wants a browser
+
+        report("page", bench_page.run())
+        return
     names = sys.argv[1:] or list(BENCHMARKS)
     unknown = set(names) - set(BENCHMARKS)
     if unknown:
         sys.exit(f"unknown benchmark {', '.join(sorted(unknown))}; there are: {', '.join(BENCHMARKS)}")
     for name in names:
-        results = BENCHMARKS[name]()
-        print(f"## {name} ({harness.save(name, results)}) {harness.busy()}\n\n{harness.markdown(results)}")
+        report(name, BENCHMARKS[name]())
+
+
+def report(name: str, results: list[harness.Result]) -> None:
+    """Keep the rows, and print their table."""
+    print(f"## {name} ({harness.save(name, results)}) {harness.busy()}\n\n{harness.markdown(results)}")
 
 
 main()

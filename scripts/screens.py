@@ -12,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,6 +122,100 @@ def conflicts(scene: Scene, seen: Visit, server: str) -> None:
     take(seen, "compare")
 
 
+MIB: Final = 1 << 20
+BLOCK: Final = 64 << 10
+
+
+class Disks:
+    """A volume with the disks of a few machines, made from one: what is in them is noise, what they share is real."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._draw = random.Random(17)  # noqa: S311 - contents of files
+        self.volume, self.path = scene.home / "volume", scene.home / "vms"
+        self.path.mkdir()
+        scene("init", self.volume)
+        scene("mount", self.volume, self.path)
+
+    def fill(self) -> None:
+        """Step by step. What each step has left is noted as if it had taken hours, which is what a curve is about."""
+        golden = self.path / "golden.img"
+        with golden.open("wb") as file:
+            file.truncate(96 * MIB)
+        self._write(golden, 0, 8 * MIB)
+        for at in range(8, 60, 4):
+            self._write(golden, at * MIB, self._draw.randrange(MIB, 4 * MIB))
+        self._note(6)
+        for name, hours in (("web", 5), ("mail", 4), ("database", 3)):
+            self._scene("clone", golden, self.path / f"{name}.img")
+            self._note(hours)
+        for _ in range(14):
+            self._write(self.path / "web.img", self._draw.randrange(64, 88) * MIB, 5 * BLOCK)
+            self._write(self.path / "web.img", self._draw.randrange(0, 60) * MIB, 9 * BLOCK)
+        self._write(self.path / "database.img", 60 * MIB, 30 * MIB)
+        self._note(2)
+        with (self.path / "database.img").open("rb") as file, (self.path / "web.img").open("r+b") as other:
+            file.seek(64 * MIB)
+            other.seek(66 * MIB)
+            other.write(file.read(6 * MIB))  # what both have downloaded
+        self._scene("snapshot", self.path, "before-the-upgrade")
+        self._scene("flush", self.path)
+        self._write(self.path / "web.img", 90 * MIB, 20 * BLOCK)  # and not sealed yet
+
+    def _write(self, path: Path, at: int, size: int) -> None:
+        with path.open("r+b") as file:
+            file.seek(at)
+            file.write(self._draw.randbytes(size))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _note(self, hours: int) -> None:
+        self._scene("flush", self.path)
+        told = json.loads(self._scene("stats", self.path, "--json"))
+        figures = {key: told[key] for key in ("logical_bytes", "unique_bytes", "stored_bytes")}
+        uuid = tomllib.loads((self.volume / "volume.toml").read_text())["uuid"]
+        history = self._scene.home / f".local/state/blocksync/volumes/{uuid}.jsonl"
+        history.parent.mkdir(parents=True, exist_ok=True)
+        with history.open("a") as file:
+            file.write(json.dumps({"at_s": time.time() - 3600 * hours, **figures}) + "\n")
+
+
+def volumes(scene: Scene, seen: Visit) -> None:
+    """What a volume holds, and the map of a disk."""
+    disks = Disks(scene)
+    try:
+        disks.fill()
+        seen.page.get_by_role("navigation").get_by_role("link", name="Volumes").click()
+        seen.page.locator("main").get_by_role("link", name="vms").click()
+        expect(seen.page.get_by_role("heading", name="Which files share most")).to_be_visible()
+        take(seen, "volume")
+        seen.page.locator("main").get_by_role("link", name="web.img").click()
+        expect(seen.page.get_by_role("heading", name="Shared with")).to_be_visible()
+        take(seen, "map")
+    finally:
+        scene("umount", disks.path)
+
+
+def others(scene: Scene, seen: Visit, root: Path) -> None:
+    """The pages that look back and around."""
+    seen.go("/trash")
+    seen.page.locator("main").get_by_role("link", name=root.name).click()
+    expect(seen.page.get_by_role("button", name="Restore").first).to_be_visible()
+    take(seen, "trash")
+    scene("ignore", root, "add", "*.tmp")
+    seen.go("/")
+    seen.page.locator("main").get_by_role("link", name=root.name).first.click()
+    seen.page.locator("main").get_by_role("link", name="Ignored").click()
+    seen.page.get_by_label("A path below the root").fill("drafts/a.tmp")
+    seen.page.get_by_role("button", name="Check").click()
+    expect(seen.page.get_by_text("ignored (pattern")).to_be_visible()
+    take(seen, "ignored")
+    for page, heading in (("Server", "default"), ("Doctor", "This computer"), ("Peers", "Peers")):
+        seen.page.get_by_role("navigation").get_by_role("link", name=page).click()
+        expect(seen.page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
+        take(seen, page.lower())
+
+
 def take(seen: Visit, name: str) -> None:
     """Keep what is seen."""
     PICTURES.mkdir(exist_ok=True)
@@ -153,6 +249,8 @@ def main() -> int:
                     expect(seen.page.get_by_text("What waits, and why")).to_be_visible()
                     take(seen, "root")
                     conflicts(scene, seen, address)
+                    volumes(scene, seen)
+                    others(scene, seen, scene.home / "laptop")
                 with visit(browser, scene.link(), size=NARROW, dark=True) as seen:
                     expect(seen.page.get_by_text("Waits for you", exact=True)).to_be_visible()
                     take(seen, "narrow")

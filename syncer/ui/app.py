@@ -12,13 +12,15 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
 from syncer.ui.asked import NotFromPageError, form
-from syncer.ui.context import Context, see_other
+from syncer.ui.context import Context, GoneError, see_other
 from syncer.ui.oversight import Oversight
 from syncer.ui.pages.doctor import Doctor
 from syncer.ui.pages.ignored import Ignored
 from syncer.ui.pages.lists import Lists
 from syncer.ui.pages.peers import Peers
 from syncer.ui.pages.roots import Roots
+from syncer.ui.pages.servers import Servers
+from syncer.ui.pages.volumes import Volumes
 from syncer.ui.ports import PagePorts
 from syncer.ui.render import ASSETS, asset, render
 from syncer.ui.security import Door, Keys, set_cookie
@@ -63,10 +65,12 @@ def make_app(
             *Ignored(context).routes(),
             *Peers(context).routes(),
             *Doctor(context).routes(),
+            *Volumes(context).routes(),
+            *Servers(context).routes(),
             Route("/sign-out", sign_out, methods=["POST"]),
             *_assets(),
         ],
-        exception_handlers={404: missing, 405: missing, NotFromPageError: not_from_page},
+        exception_handlers={404: missing, 405: missing, GoneError: missing, NotFromPageError: not_from_page},
     )
     return Door(inside, keys, host, _outside(keys, now_s), now_s, known, Oversight(ports))
 

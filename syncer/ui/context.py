@@ -9,16 +9,20 @@ from collections.abc import Callable
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
 from syncer.ui.jobs import Job, Jobs
-from syncer.ui.live import Lookout
+from syncer.ui.live import Lookout, Pieces, Streams
 from syncer.ui.ports import PagePorts, Ran, RootFacts
 from syncer.ui.render import render
-from syncer.ui.views.roots import meaning
+from syncer.ui.views.roots import RootView, meaning
 from syncer.ui.words import plain
 
 _NOTICES: Final = 8  # of one session, that it has not seen yet
+
+
+class GoneError(Exception):
+    """A root was unlinked between two looks at it."""
 
 
 class Context:
@@ -28,6 +32,7 @@ class Context:
         ports: The program.
         jobs: Commands that run.
         lookout: How the roots stand.
+        streams: Browsers that are told of changes.
         now_s: Seconds since the epoch.
     """
 
@@ -36,12 +41,28 @@ class Context:
         self.now_s = now_s
         self.jobs = Jobs(ports, now_s)
         self.lookout = Lookout(ports, now_s)
+        self.streams = Streams()
         self._notices: dict[str, deque[tuple[str, bool]]] = {}
 
     async def facts(self, uuid: str) -> RootFacts | None:
         """A root of that UUID; None: there is none (any more)."""
         roots = await asyncio.to_thread(self.ports.roots)
         return next((root for root in roots if root.uuid == uuid), None)
+
+    async def view(self, uuid: str) -> RootView:
+        """How a root stands.
+
+        Raises:
+            GoneError: It was unlinked meanwhile.
+        """
+        found = (await self.lookout.scene()).root(uuid)
+        if found is None:
+            raise GoneError
+        return found
+
+    def stream(self, pieces: Pieces) -> Response:
+        """Tell a browser of what changes of its page."""
+        return StreamingResponse(self.streams.tell(pieces), media_type="text/event-stream")
 
     def tell(self, request: Request, text: str, *, is_well: bool = True) -> None:
         """Have the session's next page say something."""
@@ -90,7 +111,12 @@ def command_line(arguments: list[bytes]) -> str:
 def _section(path: str) -> str:
     """Which entry of the navigation a page belongs to."""
     return next(
-        (section for section in ("conflicts", "trash", "peers", "doctor") if section in path.split("/")), "roots"
+        (
+            section
+            for section in ("conflicts", "trash", "volumes", "servers", "peers", "doctor")
+            if section in path.split("/")
+        ),
+        "roots",
     )
 
 

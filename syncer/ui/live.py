@@ -6,6 +6,7 @@ Nobody watches: nobody looks. A browser gets only what has changed, as a piece o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final
 
@@ -18,6 +19,9 @@ from syncer.watch.live import DaemonLive
 LOOK_S: Final = 1.0
 HEARTBEAT_S: Final = 15.0  # so that a browser that is gone is noticed, and one that waits knows that we are there
 MAX_STREAMS: Final = 16
+
+Pieces = Callable[[], Awaitable[Mapping[str, str]]]
+"""Makes the pieces of a page that may change: id → HTML."""
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +49,6 @@ class Lookout:
         self._lock = asyncio.Lock()
         self._scene: Scene | None = None
         self._looked_s = 0.0
-        self.streams = 0
 
     async def scene(self, *, fresh: bool = False) -> Scene:
         """How things are: now, or a moment ago.
@@ -72,16 +75,49 @@ def view_scene(facts: list[RootFacts], live: DaemonLive | None, now_s: float) ->
     )
 
 
-async def stream(pieces: Callable[[], Awaitable[Mapping[str, str]]]) -> AsyncIterator[bytes]:
-    """Server-sent events, until the browser is gone: of the pieces of its page those that have changed.
+class Streams:
+    """Browsers that are told of changes. When there are too many, the one that has been told longest is told no more.
+
+    A page in a tab that nobody sees holds none (`page.js`): a browser has six connections for all its tabs.
+    """
+
+    def __init__(self, most: int = MAX_STREAMS) -> None:
+        self._most = most
+        self._open: dict[asyncio.Event, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def tell(self, pieces: Pieces) -> AsyncIterator[bytes]:
+        """Server-sent events, until the browser is gone or another one needs the place.
+
+        Args:
+            pieces: Makes all pieces of a page: id → HTML.
+        """
+        ended = asyncio.Event()
+        while len(self._open) >= self._most:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.set()
+        self._open[ended] = None
+        try:
+            async for event in stream(pieces, ended):
+                yield event
+        finally:
+            self._open.pop(ended, None)
+
+
+async def stream(pieces: Pieces, ended: asyncio.Event) -> AsyncIterator[bytes]:
+    """Server-sent events: of the pieces of a page those that have changed.
 
     Args:
         pieces: Makes all of them: id → HTML.
+        ended: Set when the browser is to be told no more. It hears of that, and does not come back by itself.
     """
     told: dict[str, str] = {}
     quiet_s = 0.0
     yield b"retry: 2000\n\n"
-    while True:
+    while not ended.is_set():
         now = await pieces()
         changed = {key: html for key, html in now.items() if told.get(key) != html}
         if changed:
@@ -91,5 +127,7 @@ async def stream(pieces: Callable[[], Awaitable[Mapping[str, str]]]) -> AsyncIte
         elif quiet_s >= HEARTBEAT_S:
             quiet_s = 0.0
             yield b": still here\n\n"
-        await asyncio.sleep(LOOK_S)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), LOOK_S)
         quiet_s += LOOK_S
+    yield b"event: full\ndata: \n\n"

@@ -111,6 +111,149 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     differing_bytes: int
 
 
+class MountFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A mounted volume of this user.
+
+    Attributes:
+        uuid: Of the volume.
+        volume: The directory that holds it.
+        mountpoint: Where it is mounted.
+        staged_bytes: Written, not sealed yet.
+        scrub: Blocks that a scrub under way has checked, and of how many; zeros: there is none.
+        trouble: Why nothing more is known; empty: it answers.
+    """
+
+    uuid: str
+    volume: bytes
+    mountpoint: bytes
+    staged_bytes: int = 0
+    scrub: tuple[int, int] = (0, 0)
+    trouble: str = ""
+
+
+class Use(msgspec.Struct, frozen=True, kw_only=True):
+    """What a volume held at a moment.
+
+    Attributes:
+        at_s: Seconds since the epoch.
+        logical_bytes: Of its files.
+        unique_bytes: Of their distinct blocks.
+        stored_bytes: What it took on its host.
+    """
+
+    at_s: float
+    logical_bytes: int
+    unique_bytes: int
+    stored_bytes: int
+
+
+class SnapshotFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """One snapshot: its name, of what it is, when it was made, files and their bytes."""
+
+    name: bytes
+    source: bytes
+    created_s: float
+    files: int
+    logical_bytes: int
+
+
+class SharerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that shares: its distinct blocks, those that others have, and with whom it shares most."""
+
+    path: bytes
+    size_bytes: int
+    blocks: int
+    shared: int
+    other: bytes
+
+
+class VolumeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in a mounted volume, as `stats --map` and `snapshot ls` tell it.
+
+    Attributes:
+        files: How many.
+        filled_bytes: Of them and of snapshots, without holes.
+        now: What it holds.
+        past: What it held, the oldest first.
+        snapshots: All of them.
+        sharers: Files that share most.
+        is_whole: Figures are counted; else estimated.
+    """
+
+    files: int
+    filled_bytes: int
+    now: Use
+    past: tuple[Use, ...]
+    snapshots: tuple[SnapshotFacts, ...]
+    sharers: tuple[SharerFacts, ...]
+    is_whole: bool
+
+
+class MapFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """The map of a file, as `stats --map FILE` draws it.
+
+    Attributes:
+        size_bytes: Of the file.
+        block_size: Of the volume.
+        blocks: Of the file.
+        cells: Holes, staged, own, shared, and with which of the others most (-1: with none of them), in blocks.
+        others: Files that share blocks with it, and how many.
+        is_whole: Each block was looked at.
+        is_behind: The kernel writes to it; what has changed is not told apart.
+    """
+
+    size_bytes: int
+    block_size: int
+    blocks: int
+    cells: tuple[tuple[int, int, int, int, int], ...]
+    others: tuple[tuple[bytes, int], ...]
+    is_whole: bool
+    is_behind: bool
+
+
+class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A server of this user that runs here: its name in addresses, what it serves, where."""
+
+    ident: str
+    directory: bytes
+    url: str
+
+
+class ContainerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A container: its objects, their bytes, its last change."""
+
+    name: str
+    objects: int
+    size_bytes: int
+    modified_s: float
+
+
+class AccountFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """An account: what it may store (0: as much as there is), and its containers."""
+
+    name: str
+    quota_bytes: int
+    containers: tuple[ContainerFacts, ...]
+
+
+class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server keeps.
+
+    Attributes:
+        block_size: Bytes.
+        stored_bytes: What its folder takes on the disk.
+        versions: Of all objects, also of those that were deleted.
+        accounts: By name.
+        trouble: Why quotas are not known; empty: they are.
+    """
+
+    block_size: int
+    stored_bytes: int
+    versions: int
+    accounts: tuple[AccountFacts, ...]
+    trouble: str
+
+
 class PagePorts(Protocol):
     """The program, for the page. All but `run` block, for a short time, and are called in a thread.
 
@@ -136,6 +279,14 @@ class PagePorts(Protocol):
         """What who asks for them must show: in a file that only this user can read, made if it is missing."""
         ...
 
+    def peers(self) -> bytes:
+        """How the daemon stands on the network, with the keys of `peers --json`.
+
+        Raises:
+            SyncerError: It does not answer.
+        """
+        ...
+
     def pause(self, uuid: str, *, paused: bool) -> None:
         """What `blocksync pause` and `resume` do.
 
@@ -153,6 +304,38 @@ class PagePorts(Protocol):
 
         Raises:
             SyncerError: It is none, or there are no two files.
+        """
+        ...
+
+    def mounts(self) -> list[MountFacts]:
+        """Mounted volumes of this user, by mountpoint."""
+        ...
+
+    def volume(self, uuid: str) -> VolumeFacts:
+        """What is in a mounted volume. Reads all of its metadata: may take seconds.
+
+        Raises:
+            SyncerError, BlockfsError: It is not mounted any more.
+        """
+        ...
+
+    def servers(self) -> list[ServerFacts]:
+        """Servers of this user that run here."""
+        ...
+
+    def store(self, ident: str) -> StoreFacts:
+        """What one of them keeps.
+
+        Raises:
+            SyncerError, BlockfsError: It does not run any more, or its catalogue can't be read.
+        """
+        ...
+
+    def block_map(self, uuid: str, path: bytes, cells: int) -> MapFacts:
+        """The map of a file of a mounted volume, in at most so many cells.
+
+        Raises:
+            SyncerError, BlockfsError: There is no such file, or no such mount any more.
         """
         ...
 

@@ -27,11 +27,16 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    found.filters["query"] = lambda raw: quote_from_bytes(raw, safe="/")
+    found.filters["query"] = address
     found.filters["iso"] = words.iso
     found.filters["number"] = words.number
     found.globals["version"] = {name: version(name) for name in ASSETS}
     return found
+
+
+def address(path: bytes) -> str:
+    """A path as it stands behind a question mark."""
+    return quote_from_bytes(path, safe="/")
 
 
 def render(template: str, **values: object) -> str:

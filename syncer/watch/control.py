@@ -148,6 +148,15 @@ def peers(path: str) -> PeersLive:
     return _known(path, Question(ask="peers"), Kind)
 
 
+def peers_line(path: str) -> bytes:
+    """The same as `peers`, as it came: for who does not want to load all that talks with peers.
+
+    Raises:
+        NotWatchingError, OlderDaemonError: See `peers`.
+    """
+    return bytes(_known(path, Question(ask="peers"), msgspec.Raw))
+
+
 def unban(path: str, who: str = "") -> int:
     """Lift bans; returns how many there were.
 

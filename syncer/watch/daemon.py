@@ -71,6 +71,7 @@ class Daemon:
         lan: Lan | None = None,
         page: Sequence[str] = NO_PAGE,
         notifier: Notifier | None = None,
+        beside: Sequence[Callable[[], Awaitable[None]]] = (),
     ) -> None:
         self._registered = registered
         self._around = around
@@ -78,6 +79,7 @@ class Daemon:
         self.lan = lan
         self.page = PageProcess(page)
         self.notifier = notifier
+        self._beside = beside
         self._tasks: dict[str, tuple[RootTask, trio.CancelScope]] = {}
         self._damaged: dict[str, RootLive] = {}
         self._nursery: trio.Nursery | None = None
@@ -173,6 +175,8 @@ class Daemon:
                 nursery.start_soon(self.page.run)
                 if self.notifier is not None:
                     nursery.start_soon(self.notifier.run)
+                for work in self._beside:
+                    nursery.start_soon(work)
                 if serve is not None:
                     await nursery.start(serve, self)
                 if watchdog_s is not None:

@@ -1,28 +1,27 @@
-"""Roots in a real browser, from click to bytes on the disk."""
+"""All flows in a real browser, from click to bytes on the disk; those of roots are here."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests import effort
+from tests.browser.many import (
+    a_daemon_that_restarts_leaves_no_session_behind,
+    a_hundred_roots_stand_on_one_page,
+    all_of_it_goes_by_keyboard,
+    ten_thousand_conflicts_are_shown_page_by_page,
+)
+from tests.browser.visits import Flow, link_of
+from tests.browser.volumes import a_map_tells_what_a_disk_shares, a_server_shows_accounts_containers_and_quotas
 from tests.integration.syncing import Sync, in_conflict
 from tests.integration.watching import watching
 from tests.kit.chromium import NARROW, WIDE, Visit, visit
 
 NAMES = ("<img src=x onerror=alert(1)>", "שלום עולם.txt", "x" * 255, "inv\u202efdp.exe")
-
-
-Flow = Callable[[Sync, Browser], None]
-
-
-def link_of(sync: Sync) -> str:
-    (line,) = sync("ui", "--json", "--listen", "127.0.0.1:0")
-    return str(line["link"])
 
 
 def a_safety_stop_is_seen_agreed_to_and_carried_out(sync: Sync, browser: Browser) -> None:
@@ -214,6 +213,12 @@ FLOWS: tuple[Flow, ...] = (
     a_link_opens_one_browser_and_no_second,
     a_pattern_is_added_checked_and_removed,
     peers_are_told_also_that_there_are_none,
+    a_map_tells_what_a_disk_shares,
+    a_server_shows_accounts_containers_and_quotas,
+    ten_thousand_conflicts_are_shown_page_by_page,
+    a_hundred_roots_stand_on_one_page,
+    a_daemon_that_restarts_leaves_no_session_behind,
+    all_of_it_goes_by_keyboard,
 )
 
 

@@ -16,7 +16,8 @@
 ```
 An ordinary root's block directory is `$XDG_DATA_HOME/blocksync/<uuid>/blocks`.
 
-Beside `roots`: `watch.sock` and `watch.lock` of the daemon, and `no-peers`: the same for every root, also later ones.
+Beside `roots`: `watch.sock` and `watch.lock` of the daemon, `volumes/` with what mounted volumes held over time,
+`servers/` with where servers run, and `no-peers`: the same for every root, also later ones.
 Older releases know no `no-peers`, and have no peers.
 """
 
@@ -294,6 +295,16 @@ class Registry:
     def metrics_token(self) -> str:
         """What opens the daemon's figures on its page."""
         return os.path.join(os.path.dirname(self._roots), "metrics-token")
+
+    @property
+    def volumes(self) -> str:
+        """Folder of what mounted volumes held; see `cli.ui.history`."""
+        return os.path.join(os.path.dirname(self._roots), "volumes")
+
+    @property
+    def servers(self) -> str:
+        """Folder of what `serve` runs; see `cli.ui.servers`."""
+        return os.path.join(os.path.dirname(self._roots), "servers")
 
     @property
     def peers_off(self) -> bool:

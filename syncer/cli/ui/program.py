@@ -16,12 +16,21 @@ import msgspec
 from blockfs.runtime.atomic import write_atomically
 from blockfs.runtime.output import shown
 from syncer.cli.registry.roots import Registry
+from syncer.cli.ui import volumes
 from syncer.cli.ui.facts import bad_facts, root_facts
-from syncer.core.base import BaseIndex
+from syncer.cli.ui.history import History
 from syncer.core.paths import rel_path
 from syncer.errors import NotFoundError
-from syncer.local.verbs.conflict_copies import Desk
-from syncer.ui.ports import Compared, Ran, RootFacts
+from syncer.ui.ports import (
+    Compared,
+    MapFacts,
+    MountFacts,
+    Ran,
+    RootFacts,
+    ServerFacts,
+    StoreFacts,
+    VolumeFacts,
+)
 from syncer.watch import control
 from syncer.watch.live import DaemonLive, RootLive
 
@@ -55,6 +64,7 @@ class Program:
         self.device = socket.gethostname()
         self._environment = environment
         self._registry = Registry(environment)
+        self._history = History(self._registry.volumes)
         self._now_s = now_s
         self._kept: dict[str, _Kept] = {}
         self._live: DaemonLive | None = None
@@ -105,6 +115,10 @@ class Program:
             write_atomically(path, f"{token}\n".encode())
             return token
 
+    def peers(self) -> bytes:
+        """See PagePorts."""
+        return control.peers_line(self._registry.socket)
+
     def pause(self, uuid: str, *, paused: bool) -> None:
         """See PagePorts."""
         self._registry.by_uuid(uuid).pause(paused=paused)
@@ -116,6 +130,9 @@ class Program:
 
     def compare(self, uuid: str, path: bytes) -> Compared:
         """See PagePorts."""
+        from syncer.core.base import BaseIndex  # noqa: PLC0415 - where somebody looks
+        from syncer.local.verbs.conflict_copies import Desk  # noqa: PLC0415 - likewise
+
         linked = self._registry.by_uuid(uuid)
         desk = Desk(linked.path, BaseIndex(()))
         try:
@@ -125,6 +142,30 @@ class Program:
             return Compared(**msgspec.structs.asdict(desk.compare(found)))
         finally:
             desk.close()
+
+    def mounts(self) -> list[MountFacts]:
+        """See PagePorts."""
+        return volumes.mounts()
+
+    def volume(self, uuid: str) -> VolumeFacts:
+        """See PagePorts."""
+        return volumes.volume(uuid, self._history)
+
+    def servers(self) -> list[ServerFacts]:
+        """See PagePorts."""
+        from syncer.cli.ui import servers  # noqa: PLC0415 - where somebody looks
+
+        return servers.servers(self._registry.servers)
+
+    def store(self, ident: str) -> StoreFacts:
+        """See PagePorts."""
+        from syncer.cli.ui import servers  # noqa: PLC0415 - where somebody looks
+
+        return servers.store(self._registry.servers, ident)
+
+    def block_map(self, uuid: str, path: bytes, cells: int) -> MapFacts:
+        """See PagePorts."""
+        return volumes.block_map(uuid, path, cells)
 
     async def run(
         self,

@@ -20,6 +20,7 @@ from syncer.cli.lan.attending import Attendance, attendance
 from syncer.cli.registry.config import read_settings
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.watching import Ports, Watcher
+from syncer.cli.ui.recording import record
 from syncer.remote.parallel import first_error
 from syncer.watch import answers
 from syncer.watch.daemon import Daemon, Damaged, Wanted
@@ -59,7 +60,8 @@ def command(roots: tuple[bytes, ...], watcher: Watcher, no_peers: bool, verbose:
         lan = None if on_lan is None else on_lan.lan
         notifier = Notifier(_notify, registry.notices, time.time, dict(os.environ))
         page = (sys.executable, "-m", "syncer.cli.ui.child")
-        daemon = Daemon(registered, around, manager, lan, page=page, notifier=notifier)
+        beside = (partial(record, registry.volumes),)
+        daemon = Daemon(registered, around, manager, lan, page=page, notifier=notifier, beside=beside)
 
         try:
             trio.run(

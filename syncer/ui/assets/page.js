@@ -20,24 +20,48 @@ function said(place) {
   return place.querySelector("[data-said]")?.dataset.said || "";
 }
 
+// A note of ours at the top of the page, once; without a text it goes.
+function note(id, text) {
+  const known = document.getElementById(id);
+  if (known || !text) { if (!text) known?.remove(); return; }
+  const told = document.createElement("p");
+  told.id = id;
+  told.className = "notice bad";
+  told.setAttribute("role", "status");
+  told.textContent = text;
+  document.getElementById("main").prepend(told);
+}
+
 const events = document.body.dataset.events;
-if (events) {
-  const source = new EventSource(events);
-  let away = 0;
+let source = null;
+let away = 0;
+
+function follow() {
+  if (!events || source || document.hidden) return;
+  source = new EventSource(events);
   source.onmessage = (event) => {
     for (const [id, html] of Object.entries(JSON.parse(event.data))) put(id, html);
   };
-  source.onopen = () => { clearTimeout(away); away = 0; document.body.classList.remove("away"); document.getElementById("gone")?.remove(); };
+  source.onopen = () => { clearTimeout(away); away = 0; note("gone", ""); note("full", ""); };
   source.onerror = () => {
     if (away) return;
-    away = setTimeout(() => {
-      if (document.getElementById("gone")) return;
-      const told = document.createElement("p");
-      told.id = "gone";
-      told.className = "notice bad";
-      told.setAttribute("role", "status");
-      told.textContent = "The page does not answer any more: what you see is how things stood. `blocksync ui` gives a new link.";
-      document.getElementById("main").prepend(told);
-    }, 3000);
+    away = setTimeout(() => note("gone",
+      "The page does not answer any more: what you see is how things stood. `blocksync ui` gives a new link."), 3000);
   };
+  source.addEventListener("full", () => {
+    leave();
+    note("full", "The page is open in too many places: here you see how things stood. Come back to this tab, and it goes on.");
+  });
 }
+
+function leave() {
+  source?.close();
+  source = null;
+  clearTimeout(away);
+  away = 0;
+}
+
+// Nobody sees a hidden tab, and a browser has six connections for all tabs of the page.
+document.addEventListener("visibilitychange", () => { if (document.hidden) leave(); else follow(); });
+window.addEventListener("focus", follow);
+follow();

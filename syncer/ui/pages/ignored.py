@@ -56,7 +56,7 @@ class Ignored:
             checked = await job.result(_PATIENCE_S)
             if checked is not None:
                 told = view_check(checked.lines[0]) if checked.lines and not checked.exit_code else ended(checked)
-        view = (await self._context.lookout.scene()).root(root.uuid)
+        view = await self._context.view(root.uuid)
         return self._context.page(request, "ignored.html", root=view, patterns=view_patterns(ran.lines), told=told)
 
     async def add(self, request: Request) -> Response:

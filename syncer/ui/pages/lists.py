@@ -16,7 +16,7 @@ from syncer.protocol.jsontext import MALFORMED
 from syncer.ui.asked import form, query
 from syncer.ui.context import Context, ended, see_other
 from syncer.ui.jobs import Job, Key
-from syncer.ui.ports import Compared, Ran, RootFacts
+from syncer.ui.ports import Compared, Ran
 from syncer.ui.views.lists import Listed, view_compared, view_conflicts, view_trash
 from syncer.ui.words import name
 
@@ -84,7 +84,7 @@ class Lists:
         if not isinstance(job.found, Compared):
             self._jobs.forget(key)
             return self._context.failed(request, job, ran, back)
-        view = await self._root(root)
+        view = await self._context.view(root.uuid)
         return self._context.page(
             request, "compare.html", root=view, shown=name(path), compared=view_compared(job.found), back=back
         )
@@ -156,7 +156,7 @@ class Lists:
             listed = view(ran.lines, asked.number("page", 1), gone)
         except MALFORMED:
             return self._context.missing(request, "What the command printed can't be understood; please report it.")
-        shown = await self._root(root)
+        shown = await self._context.view(root.uuid)
         return self._context.page(request, f"{what}.html", root=shown, listed=listed, at_s=job.ended_s)
 
     async def _change(self, key: Key, title: str, arguments: list[bytes]) -> Ran | None:
@@ -180,9 +180,6 @@ class Lists:
             self._context.tell(request, ended(ran), is_well=False)
         else:
             self._context.tell(request, told(ran.lines[-1]))
-
-    async def _root(self, root: RootFacts) -> object:
-        return (await self._context.lookout.scene()).root(root.uuid)
 
 
 class _Done(msgspec.Struct):

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from typing import Final
+from collections.abc import Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from blockfs.runtime.failures import said
+from syncer.errors import EXPECTED
 from syncer.ui.asked import form
 from syncer.ui.context import Context, ended, see_other
 from syncer.ui.jobs import Key
+from syncer.ui.render import render
 from syncer.ui.views.peers import view_peers
-
-_LOOK: Final = Key("peers")
+from syncer.ui.words import plain
 
 
 class Peers:
@@ -28,19 +31,30 @@ class Peers:
         """Where they are."""
         return [
             Route("/peers", self.all, methods=["GET"]),
+            Route("/peers/events", self.events, methods=["GET"]),
             Route("/peers/unban", self.unban, methods=["POST"]),
         ]
 
     async def all(self, request: Request) -> Response:
         """How the daemon stands on the network now."""
-        self._jobs.forget(_LOOK)  # rates and who was heard are of this moment
-        job = self._jobs.look(_LOOK, "Peers", [b"peers", b"--json"])
-        ran = await job.result(60.0)
-        if ran is None:
-            return self._context.waiting(request, job, "/")
-        if ran.exit_code or not ran.lines:
-            return self._context.failed(request, job, ran, "/")
-        return self._context.page(request, "peers.html", peers=view_peers(ran.lines[-1]))
+        try:
+            line = await asyncio.to_thread(self._context.ports.peers)
+        except EXPECTED as error:
+            return self._context.page(request, "message.html", 503, title="Peers", text=plain(said(error)))
+        return self._context.page(request, "peers.html", peers=view_peers(line))
+
+    async def events(self, request: Request) -> Response:
+        """What changes of it: rates and who was heard are of a moment."""
+        proof = request.scope["session"].proof
+
+        async def pieces() -> Mapping[str, str]:
+            try:
+                line = await asyncio.to_thread(self._context.ports.peers)
+            except EXPECTED as error:
+                return {"peers": render("_silent.html", text=plain(said(error)))}
+            return {"peers": render("_peers.html", peers=view_peers(line), proof=proof)}
+
+        return self._context.stream(pieces)
 
     async def unban(self, request: Request) -> Response:
         """`blocksync peers unban`."""

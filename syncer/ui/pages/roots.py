@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from blockfs.exitcodes import ExitCode
@@ -17,7 +17,7 @@ from syncer.protocol.jsontext import MALFORMED
 from syncer.ui.asked import form, query
 from syncer.ui.context import Context, command_line, ended, see_other
 from syncer.ui.jobs import Key
-from syncer.ui.live import MAX_STREAMS, Scene, stream
+from syncer.ui.live import Scene
 from syncer.ui.ports import RootFacts
 from syncer.ui.render import render
 from syncer.ui.views.plans import view_explanation, view_plan
@@ -79,23 +79,12 @@ class Roots:
 
     async def events(self, request: Request) -> Response:
         """What changes of one root's page, or of that of all."""
-        lookout, uuid = self._context.lookout, query(request).text("root")
-        if lookout.streams >= MAX_STREAMS:
-            return PlainTextResponse("too many open pages; this one shows changes when it is loaded again", 503)
-        proof = request.scope["session"].proof
+        uuid, proof = query(request).text("root"), request.scope["session"].proof
 
         async def pieces() -> Mapping[str, str]:
-            return self._pieces(await lookout.scene(), uuid, proof)
+            return self._pieces(await self._context.lookout.scene(), uuid, proof)
 
-        async def counted() -> AsyncIterator[bytes]:
-            lookout.streams += 1
-            try:
-                async for event in stream(pieces):
-                    yield event
-            finally:
-                lookout.streams -= 1
-
-        return StreamingResponse(counted(), media_type="text/event-stream")
+        return self._context.stream(pieces)
 
     def _pieces(self, scene: Scene, uuid: str, proof: str) -> dict[str, str]:
         roots = [root for root in scene.roots if uuid in {"", root.uuid}]
@@ -104,6 +93,8 @@ class Roots:
             found[f"card-{root.uuid}"] = render("_card.html", root=root, proof=proof, is_alone=bool(uuid))
             if uuid:
                 found["details"] = render("_details.html", root=root, proof=proof, consent=self._consent(uuid))
+        if uuid and not roots:
+            found[f"card-{uuid}"] = render("_gone.html")
         if not uuid:
             found["summary"] = render("_summary.html", scene=scene)
         return found
@@ -161,7 +152,7 @@ class Roots:
             return self._context.failed(request, job, ran, back)
         view = await asyncio.to_thread(view_plan, ran.lines[0], asked.number("page", 1))
         line = command_line([b"reconcile", root.path, b"--allow-deletes", view.digest.encode()])
-        root_view = (await self._context.lookout.scene()).root(root.uuid)
+        root_view = await self._context.view(root.uuid)
         return self._context.page(request, "plan.html", root=root_view, plan=view, at_s=job.ended_s, command=line)
 
     async def consent(self, request: Request) -> Response:
@@ -240,7 +231,7 @@ class Roots:
         if ran.exit_code or not ran.lines:
             return self._context.failed(request, job, ran, back)
         told = [view_explanation(line) for line in ran.lines]
-        view = (await self._context.lookout.scene()).root(root.uuid)
+        view = await self._context.view(root.uuid)
         shown = name(path)
         return self._context.page(
             request, "explain.html", root=view, path=path, shown=shown, told=told, at_s=job.ended_s

@@ -180,6 +180,8 @@ def view_root(facts: RootFacts, live: RootLive | None, now_s: float) -> RootView
         live: What the daemon says; None: it does not watch it.
         now_s: Seconds since the epoch.
     """
+    if live is not None and facts.is_paused and live.phase in {"idle", "quiet", "retrying"}:
+        live = msgspec.structs.replace(live, phase="paused")  # said just now: the daemon hears of it in a moment
     if live is None:
         state, tone = _PHASES["paused"] if facts.is_paused else _CONDITIONS[facts.condition]
     else:

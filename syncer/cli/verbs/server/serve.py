@@ -17,6 +17,8 @@ from blockfs.runtime.notify import ServiceManager
 from blockfs.runtime.output import note
 from blockfs.runtime.units import parse_size
 from syncer.cli.interpreter import look_rarely
+from syncer.cli.registry.roots import Registry
+from syncer.cli.ui.servers import Served, noted
 from syncer.errors import UsageError
 from syncer.server import process
 from syncer.server.folder import ServerFolder
@@ -78,15 +80,17 @@ def command(
                 _ready(address, token_path, as_json=as_json)
                 manager.ready(f"listening on {address}")
 
-            interrupted = process.serve(
-                store,
-                WatchedTokens(token_path),
-                listener,
-                ready,
-                lambda: manager.stopping("closing the store"),
-                certificates=certificates,
-                told=note,
-            )
+            served = Served(directory=os.path.abspath(directory), url=address, token_file=os.path.abspath(token_path))
+            with noted(Registry(os.environ).servers, served):
+                interrupted = process.serve(
+                    store,
+                    WatchedTokens(token_path),
+                    listener,
+                    ready,
+                    lambda: manager.stopping("closing the store"),
+                    certificates=certificates,
+                    told=note,
+                )
     return ExitCode.INTERRUPTED if interrupted else ExitCode.DONE
 
 

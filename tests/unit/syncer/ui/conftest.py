@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from syncer.errors import NotFoundError
 from syncer.ui.app import make_app
-from syncer.ui.ports import Compared, Ran, RootFacts
+from syncer.ui.ports import Compared, MapFacts, MountFacts, Ran, RootFacts, ServerFacts, StoreFacts, VolumeFacts
 from syncer.ui.security import Keys
 from syncer.watch.live import DaemonLive, RootLive
 from tests.kit.asgi import HOST, Browser, ask
@@ -29,6 +29,12 @@ class Program:
         self.outcomes: deque[Ran] = deque()
         self.compared: Compared | None = None
         self.token = "figures-token"
+        self.on_lan: bytes | None = None
+        self.mounted: list[MountFacts] = []
+        self.held: VolumeFacts | None = None
+        self.serving: list[ServerFacts] = []
+        self.kept: StoreFacts | None = None
+        self.drawn: MapFacts | None = None
 
     def roots(self) -> list[RootFacts]:
         return self.facts
@@ -56,6 +62,35 @@ class Program:
         self.done.append(("compare", path.decode("latin-1")))
         assert self.compared is not None
         return self.compared
+
+    def peers(self) -> bytes:
+        if self.on_lan is None:
+            raise NotFoundError("no `blocksync watch` is running")
+        return self.on_lan
+
+    def mounts(self) -> list[MountFacts]:
+        return self.mounted
+
+    def volume(self, uuid: str) -> VolumeFacts:
+        self.done.append(("volume", uuid))
+        if self.held is None:
+            raise NotFoundError("this volume is not mounted any more")
+        return self.held
+
+    def servers(self) -> list[ServerFacts]:
+        return self.serving
+
+    def store(self, ident: str) -> StoreFacts:
+        self.done.append(("store", ident))
+        if self.kept is None:
+            raise NotFoundError("this server does not run any more")
+        return self.kept
+
+    def block_map(self, uuid: str, path: bytes, cells: int) -> MapFacts:
+        self.done.append(("map", uuid, path.decode("latin-1")))
+        if self.drawn is None:
+            raise NotFoundError("there is no file")
+        return self.drawn
 
     async def run(
         self, arguments: Sequence[bytes], heard: Callable[[bytes], None] | None = None, *, given: bytes = b""

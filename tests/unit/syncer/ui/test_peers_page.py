@@ -52,13 +52,23 @@ def test_a_daemon_that_is_not_on_the_network_says_why() -> None:
 def test_names_are_text_and_a_ban_is_lifted_by_the_command(page: Page) -> None:
     async def scenario() -> None:
         told = line(PeersLive(off="", shares=SHARES, figures=FIGURES))
-        page.program.outcomes += [Ran(exit_code=0, lines=(told,), message=""), Ran(exit_code=0, lines=(), message="")]
+        page.program.on_lan = told
+        page.program.outcomes += [Ran(exit_code=0, lines=(), message="")]
         browser = await page.browser()
         text = (await browser.get("/peers")).text
         assert "&lt;b&gt;photos" in text
         assert "off: <bdi>by a person" in text
         await browser.post("/peers/unban", {"who": ID})
         assert page.program.ran[-1][0] == [b"peers", b"unban", b"--json", b"--", ID.encode()]
+
+    asyncio.run(scenario())
+
+
+def test_a_daemon_that_does_not_answer_is_told(page: Page) -> None:
+    async def scenario() -> None:
+        answer = await (await page.browser()).get("/peers")
+        assert answer.status == 503
+        assert "no `blocksync watch` is running" in answer.text
 
     asyncio.run(scenario())
 

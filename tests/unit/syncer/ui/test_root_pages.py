@@ -82,6 +82,29 @@ def test_a_root_that_is_gone_is_told_and_not_a_fault(page: Page) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("target", ["plan", "explain?path=a", "conflicts", "trash", "ignored"])
+def test_a_root_that_is_unlinked_between_two_looks_is_told_and_not_a_fault(page: Page, target: str) -> None:
+    """Breaks when a page takes for granted that what it has just seen is still there."""
+
+    async def scenario() -> None:
+        page.program.facts = [root()]
+        browser = await page.browser()
+        line = PLAN if target == "plan" else msgspec.json.encode({"path": "x", "tracked": False, "notes": []})
+        lines = (line,) if target in {"plan", "explain?path=a"} else ()
+
+        async def run(*_arguments: object, **_more: object) -> Ran:
+            page.program.facts = []
+            page.now_s += 60.0  # what was seen before is too old
+            return Ran(exit_code=0, lines=lines, message="")
+
+        page.program.run = run  # type: ignore[method-assign]
+        answer = await browser.get(f"/root/1/{target}")
+        assert answer.status == 404
+        assert "no such root any more" in answer.text
+
+    asyncio.run(scenario())
+
+
 def test_a_plan_is_carried_out_as_it_was_shown_and_only_with_the_box_ticked(page: Page) -> None:
     async def scenario() -> None:
         page.program.facts, page.program.told = [root()], [watched(phase="consent")]

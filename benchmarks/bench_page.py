@@ -1,0 +1,105 @@
+"""What the page costs beside a sync, and how soon it is there: `python -m benchmarks page`, with Chromium.
+
+A root of many small files is synced while a browser looks at the page. The page's process is asked by /proc: processor
+time as a share of one core, memory as its part of what is in RAM (PSS).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from playwright.sync_api import expect
+
+from benchmarks.harness import Result
+from scripts.screens import Scene
+from tests.kit.chromium import Visit, chromium, visit
+
+FILES = int(os.environ.get("BENCH_PAGE_FILES", "100000"))
+PAINTS = 7
+_TICKS = os.sysconf("SC_CLK_TCK")
+_REST_S = 10.0
+
+
+def run() -> list[Result]:
+    """Both, in one run."""
+    home = Path(tempfile.mkdtemp(prefix="blocksync-page-"))
+    scene = Scene(home)
+    try:
+        with scene.running("serve", home / "server", "--listen", "127.0.0.1:0") as server:
+            assert server.stdout is not None
+            address = next(line for line in server.stdout if "listening on" in line).split()[-1]
+            root = home / "many"
+            root.mkdir()
+            url = f"pithos+{address}/v1/default/many"
+            scene("link", root, url, "--token-file", home / "server/token")
+            with scene.running("watch") as daemon, chromium() as browser:
+                scene.until(root, "idle")
+                with visit(browser, scene.link()) as seen:
+                    return _measure(seen, root, page_of(daemon.pid))
+    finally:
+        shutil.rmtree(home)
+
+
+def _measure(seen: Visit, root: Path, pid: int) -> list[Result]:
+    paints = [_paint_s(seen) for _ in range(PAINTS)]
+    _fill(root)
+    expect(seen.page.get_by_text("Syncing", exact=True)).to_be_visible()
+    began_s, used_s, most_bytes = time.monotonic(), used(pid), 0
+    while seen.page.get_by_text("Syncing", exact=True).count():
+        most_bytes = max(most_bytes, memory(pid))
+        time.sleep(0.5)
+    busy_s = time.monotonic() - began_s
+    busy = 100 * (used(pid) - used_s) / busy_s
+    expect(seen.page.get_by_text("In step", exact=True)).to_be_visible()
+    used_s = used(pid)
+    time.sleep(_REST_S)
+    rest = 100 * (used(pid) - used_s) / _REST_S
+    about = f"beside a sync of {FILES:,} files"
+    return [
+        Result(work="first paint", subject="page", unit="s", values=paints),
+        Result(
+            work=f"processor, {about}", subject="page", unit="% of a core", values=[busy], notes={"seconds": busy_s}
+        ),
+        Result(work=f"memory (PSS), {about}", subject="page", unit="MB", values=[most_bytes / 1e6]),
+        Result(work="processor, when all is in step", subject="page", unit="% of a core", values=[rest]),
+    ]
+
+
+def _paint_s(seen: Visit) -> float:
+    seen.go("/")
+    seen.page.wait_for_load_state("load")
+    found = seen.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime || 0")
+    return float(found) / 1000
+
+
+def _fill(root: Path) -> None:
+    """Files of a few bytes, a thousand in a folder."""
+    for folder in range(FILES // 1000):
+        (root / f"{folder}").mkdir()
+        for number in range(1000):
+            (root / f"{folder}/{number}").write_bytes(b"%d %d" % (folder, number))
+
+
+def page_of(daemon: int) -> int:
+    """The page's process."""
+    children = Path(f"/proc/{daemon}/task").glob("*/children")
+    for pid in (int(each) for path in children for each in path.read_text().split()):
+        if b"syncer.cli.ui.child" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return pid
+    raise RuntimeError("the daemon has no page")
+
+
+def used(pid: int) -> float:
+    """Seconds of processor time."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def memory(pid: int) -> int:
+    """Bytes in RAM; of pages that it shares with others its part."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))

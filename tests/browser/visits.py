@@ -1,0 +1,18 @@
+"""What all flows in a browser begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from playwright.sync_api import Browser
+
+from tests.integration.syncing import Sync
+
+Flow = Callable[[Sync, Browser], None]
+"""From a click to bytes on the disk."""
+
+
+def link_of(sync: Sync) -> str:
+    """A link to the daemon's page, on any port."""
+    (line,) = sync("ui", "--json", "--listen", "127.0.0.1:0")
+    return str(line["link"])

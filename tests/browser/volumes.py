@@ -1,0 +1,74 @@
+"""Volumes and a server in a real browser."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+
+from playwright.sync_api import Browser, expect
+
+from tests.browser.visits import link_of
+from tests.integration.syncing import BLOCK, Sync, command, mounted, server
+from tests.integration.watching import watching
+from tests.kit.chromium import NARROW, visit
+
+
+def a_map_tells_what_a_disk_shares(sync: Sync, browser: Browser) -> None:
+    """From all volumes to the map of a disk, and on to the one that it shares with; then what was written since."""
+    draw = random.Random(1)
+    with mounted(sync.home, "vms") as [vms]:
+        first = [draw.randbytes(BLOCK) for _ in range(8)]
+        (vms / "golden.img").write_bytes(b"".join(first))
+        (vms / "web <b>.img").write_bytes(b"".join(first[:4]) + bytes(2 * BLOCK) + draw.randbytes(2 * BLOCK))
+        command("flush", vms)
+        command("snapshot", vms, "before")
+        with watching(sync.home / "watch.log"), visit(browser, link_of(sync), size=NARROW, dark=True) as seen:
+            page, main = seen.page, seen.page.locator("main")
+            page.get_by_role("link", name="Volumes", exact=True).click()
+            expect(main.get_by_text("kept in")).to_be_visible()
+            assert not seen.flaws()
+            main.get_by_role("link", name="vms").click()
+            expect(page.get_by_role("cell", name="before")).to_be_visible()
+            assert not seen.flaws()
+            page.get_by_label("The map of a file").fill("web <b>.img")
+            page.keyboard.press("Enter")
+            expect(page.get_by_text("256 KiB shared (50 %)")).to_be_visible()
+            expect(page.get_by_text("128 KiB its own (25 %)")).to_be_visible()
+            drawn = page.locator("svg.blockmap rect").evaluate_all("all => all.map(one => one.getAttribute('class'))")
+            assert drawn == ["other0", "hole", "own"]
+            assert not seen.flaws()
+            width = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert width == 0, "nothing sticks out at the side"
+            main.get_by_role("link", name="golden.img").click()
+            expect(page.get_by_text("256 KiB shared (50 %)")).to_be_visible()
+            with (vms / "golden.img").open("r+b") as file:
+                file.write(first[7])
+                os.fsync(file.fileno())
+                page.get_by_role("link", name="Look again").click()
+                expect(page.get_by_text(re.compile("staged, not sealed yet|It is being written"))).to_be_visible()
+                assert not seen.flaws()
+
+
+def a_server_shows_accounts_containers_and_quotas(sync: Sync, browser: Browser) -> None:
+    root = sync.folder("one")
+    (root / "file").write_bytes(b"x" * 1000)
+    tokens = sync.home / "tokens"
+    tokens.write_text("secret anna 1MiB\n")
+    tokens.chmod(0o600)
+    with server(sync.home / "served", "--token-file", str(tokens)) as address, watching(sync.home / "watch.log"):
+        own = sync.home / "two"
+        own.mkdir()
+        (own / "disk").write_bytes(b"y" * (512 << 10))
+        (sync.home / "own").write_text("secret anna\n")
+        sync("link", own, f"pithos+{address}/v1/anna/disks", "--token-file", sync.home / "own")
+        sync.reconcile(own)
+        with visit(browser, link_of(sync)) as seen:
+            page = seen.page
+            page.get_by_role("link", name="Server", exact=True).click()
+            if page.get_by_role("heading", name="Server").count():  # others of this user run beside it
+                page.get_by_role("link", name="served").click()
+            expect(page.get_by_role("heading", name="anna")).to_be_visible()
+            expect(page.get_by_text(re.compile(r"of 1 MiB \\(5[0-9] %\\)"))).to_be_visible()
+            expect(page.get_by_role("cell", name="disks", exact=True)).to_be_visible()
+            assert not seen.flaws()
