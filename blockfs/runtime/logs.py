@@ -86,6 +86,11 @@ def log_to(stream: TextIO, *, level: int = logging.INFO) -> None:
     logging.basicConfig(handlers=[_Bridge()], level=logging.WARNING, force=True)
 
 
+def log_rarely() -> None:
+    """Send warnings and errors to stderr, for a process that hardly ever has one: structlog comes with the first."""
+    logging.basicConfig(handlers=[_Bridge()], level=logging.WARNING, force=True)
+
+
 def open_log(path: bytes) -> TextIO:
     """Open a log file for appending, line-buffered; an oversized one is put aside first.
 

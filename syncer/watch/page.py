@@ -9,6 +9,7 @@ reads then asks for a link, which is the line that it writes. It ends when there
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Sequence
 from typing import Final
@@ -84,7 +85,11 @@ class PageProcess:
             return Page(refused="this daemon has no page", exit_code=ExitCode.NOT_FOUND)
         command = [*self._command, listen]
         self._process = await trio.lowlevel.open_process(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env={**os.environ, "MALLOC_ARENA_MAX": "1"},  # its threads allocate little, and none at a time
         )
         line = b""
         with trio.move_on_after(_BEGIN_S):

@@ -65,10 +65,10 @@ def a_hundred_roots_stand_on_one_page(sync: Sync, browser: Browser) -> None:
 
 
 def linked(sync: Sync, number: int) -> Path:
-    """One of many roots, each a folder of the container."""
+    """One of many roots, each of its own container."""
     root = sync.home / f"root {number:03}"
     root.mkdir()
-    sync("link", root, f"{sync.url}/{number}", "--token-file", sync.token_file)
+    sync("link", root, f"{sync.url}-{number}", "--token-file", sync.token_file)
     return root
 
 

@@ -162,10 +162,12 @@ def mounted(home: Path, *names: str, options: Mapping[str, Sequence[str]] = {}) 
         point.mkdir()
         command("init", home / f"volume-{point.name}", *options.get(point.name, ()))
         command("mount", home / f"volume-{point.name}", point)
-    yield points
-    for point in points:
-        if os.path.ismount(point):
-            command("umount", point)
+    try:
+        yield points
+    finally:
+        for point in points:
+            if os.path.ismount(point):
+                command("umount", point)
 
 
 def clear(root: Path) -> None:
