@@ -67,6 +67,6 @@ def a_server_shows_accounts_containers_and_quotas(sync: Sync, browser: Browser) 
             page = seen.page
             page.get_by_role("link", name="Server", exact=True).click()
             expect(page.get_by_role("heading", name="anna")).to_be_visible()
-            expect(page.get_by_text(re.compile(r"of 1 MiB \\(5[0-9] %\\)"))).to_be_visible()
+            expect(page.get_by_text(re.compile(r"of 1 MiB \(5[0-9] %\)"))).to_be_visible()
             expect(page.get_by_role("cell", name="disks", exact=True)).to_be_visible()
             assert not seen.flaws()
