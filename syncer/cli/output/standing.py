@@ -217,7 +217,7 @@ def _watched(status: RootStatus) -> str:
     live = status.live
     if live is None:
         return "no: paused" if status.root.paused else "no: `blocksync watch` is not running"
-    how = f"{live.phase}, by {live.watching}; the server by {live.following}"
+    how = f"{live.phase}, by {live.watching}; others' changes by {live.following}"
     return "; ".join([how, *(text for text in (live.detail, *live.degraded) if text)])
 
 

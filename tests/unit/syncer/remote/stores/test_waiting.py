@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from syncer.remote.http.address import parse_address
 from syncer.remote.http.transport import HttpSettings
-from syncer.remote.stores import watching
+from syncer.remote.stores import directory, watching
 from syncer.remote.stores.directory import DirectoryStore
 from syncer.remote.stores.pacing import LOCAL, REMOTE, Pace, paced, poll
 from syncer.remote.stores.swift import SwiftStore, TempAuth
@@ -97,8 +97,11 @@ async def _made(path: Path, pace: Pace = NEVER) -> DirectoryStore:
     return store
 
 
-def test_what_is_written_to_a_directory_of_this_machine_is_told_and_not_looked_for(tmp_path: Path) -> None:
+def test_what_is_written_to_a_directory_of_this_machine_is_told_and_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another program's object; the first one makes its folder. No pause of a look ends here."""
+    monkeypatch.setattr(directory, "_UNTOLD_S", 86_400.0)
 
     async def main() -> None:
         store, other = await _made(tmp_path / "store"), await _made(tmp_path / "store")
