@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
+from collections.abc import Sequence
 
 import click
 import msgspec
@@ -10,7 +13,8 @@ import msgspec
 from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.protocol import StatsReply
 from blockfs.errors import UsageError
-from blockfs.runtime.output import json_line, shown, table, tell
+from blockfs.runtime.output import json_line, shown, tell
+from blockfs.runtime.terminal import Paint, Painter
 from blockfs.runtime.units import format_size
 
 
@@ -42,20 +46,29 @@ def command(path: bytes, as_json: bool, as_metrics: bool, as_map: bool) -> None:
     elif as_json:
         json_line("stats", msgspec.structs.asdict(stats))
     else:
-        table(_rows(stats))
+        _show(_rows(stats))
         if stats.mode_reason:
             tell(f"{stats.mode}: {stats.mode_reason}")
 
 
-def _rows(stats: StatsReply) -> list[tuple[str, str]]:
+def _show(rows: Sequence[tuple[str, str, str]]) -> None:
+    """Print names, figures and what they mean, aligned."""
+    painter = Painter.of(sys.stdout, os.environ)
+    first, second = (max(len(row[column]) for row in rows) for column in (0, 1))
+    for name, figure, meaning in rows:
+        line = f"{name.ljust(first)}  {figure.rjust(second)}"
+        click.echo(f"{line}  {painter(meaning, Paint.FAINT)}" if meaning else line, color=painter.is_on)
+
+
+def _rows(stats: StatsReply) -> list[tuple[str, str, str]]:
     return [
-        ("files", str(stats.files)),
-        ("logical", format_size(stats.logical_bytes)),
-        ("unique", format_size(stats.unique_bytes)),
-        ("stored", format_size(stats.stored_bytes)),
-        ("blocks", str(stats.blocks)),
-        ("staged", format_size(stats.staged_bytes)),
-        ("dedup ratio", f"{stats.dedup_ratio:.2f}"),
-        ("front-end", stats.frontend or "?"),  # "?": its mount process is older than the figure
-        ("mode", stats.mode or "?"),
+        ("files", str(stats.files), ""),
+        ("logical", format_size(stats.logical_bytes), "what programs see, holes included"),
+        ("unique", format_size(stats.unique_bytes), "what is left of it without holes and repetitions"),
+        ("stored", format_size(stats.stored_bytes), "what the volume takes on its host"),
+        ("blocks", str(stats.blocks), ""),
+        ("staged", format_size(stats.staged_bytes), "written, and not blocks yet"),
+        ("dedup ratio", f"{stats.dedup_ratio:.2f}", "how often a byte is used"),
+        ("front-end", stats.frontend or "?", ""),  # "?": its mount process is older than the figure
+        ("mode", stats.mode or "?", ""),
     ]
