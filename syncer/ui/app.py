@@ -72,7 +72,7 @@ def make_app(
         ],
         exception_handlers={404: missing, 405: missing, GoneError: missing, NotFromPageError: not_from_page},
     )
-    return Door(inside, keys, host, _outside(keys, now_s), now_s, known, Oversight(ports))
+    return Door(inside, keys, host, _outside(keys, now_s), now_s, known, Oversight(ports, known))
 
 
 def _outside(keys: Keys, now_s: Callable[[], float]) -> ASGIApp:

@@ -7,7 +7,6 @@ end is killed, with all it has started, after `TIMEOUT_S`. None is run by a shel
 from __future__ import annotations
 
 import contextlib
-import html
 import os
 import signal
 import subprocess
@@ -31,12 +30,20 @@ TIMEOUT_S: Final = 30.0
 LOOK_S: Final = 60.0
 MAX_WAITING: Final = 64  # of a command that takes long; the oldest go
 _MAX_BYTES: Final = 1 << 20
-_TITLES: Final = {
-    Kind.CONFLICTS: "blocksync: conflicts",
-    Kind.SAFETY_STOP: "blocksync: waits for you",
-    Kind.UNSYNCED: "blocksync: not synced for a day",
+_DESKTOP: Final = {
+    Kind.CONFLICTS: ("normal", "blocksync: conflicts", "Conflict copies were made. `blocksync conflicts` lists them."),
+    Kind.SAFETY_STOP: (
+        "critical",
+        "blocksync waits for you",
+        "A plan that would delete much needs your consent. `blocksync status` shows which.",
+    ),
+    Kind.UNSYNCED: (
+        "normal",
+        "blocksync: not synced for a day",
+        "`blocksync status` shows what has not synced, and why.",
+    ),
 }
-_URGENCIES: Final = {Kind.CONFLICTS: "normal", Kind.SAFETY_STOP: "critical", Kind.UNSYNCED: "normal"}
+"""Urgency, title and text. They name neither a root nor a file: command lines can be read by every user."""
 
 
 class Notifier:
@@ -185,10 +192,9 @@ def _load(path: str) -> dict[str, Standing]:
 
 
 def _desktop_command(notice: Notice) -> list[str]:
-    """For notify-send(1). Its text is markup, and names from elsewhere must not be; `--`: nor are they options."""
-    urgency = _URGENCIES[notice.kind]
-    text = html.escape(notice.text, quote=False)
-    return ["notify-send", "--app-name=blocksync", f"--urgency={urgency}", "--", _TITLES[notice.kind], text]
+    """For notify-send(1)."""
+    urgency, title, text = _DESKTOP[notice.kind]
+    return ["notify-send", "--app-name=blocksync", f"--urgency={urgency}", "--", title, text]
 
 
 async def _kill(process: trio.Process) -> None:

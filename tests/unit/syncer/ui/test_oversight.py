@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.kit.asgi import ask
+from syncer.ui.app import make_app
+from tests.kit.asgi import HOST, ask
 from tests.unit.syncer.ui.conftest import Page
 
 BEARER = {"authorization": "Bearer figures-token"}
@@ -54,6 +55,20 @@ def test_and_to_nobody_else(page: Page, authorization: str) -> None:
         answer = await ask(page.app, "GET", "/metrics", {"authorization": authorization} if authorization else {})
         assert answer.status == 401
         assert page.program.done == []
+
+    asyncio.run(scenario())
+
+
+def test_who_shows_the_token_is_no_stranger(page: Page) -> None:
+    """Breaks when another user who opens many connections pushes out the one of Prometheus."""
+    known: list[str] = []
+    app = make_app(page.program, page.keys, HOST, lambda: page.now_s, lambda scope: known.append(scope["path"]))
+
+    async def scenario() -> None:
+        for headers in ({}, {"authorization": "Bearer wrong"}, BEARER):
+            await ask(app, "GET", "/metrics", headers)
+            await ask(app, "GET", "/healthz", headers)
+        assert known == ["/metrics"]
 
     asyncio.run(scenario())
 
