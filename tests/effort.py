@@ -66,7 +66,13 @@ KNOB: Final = {
     "ring R2": Counts("seeds", 400, 10_000, 60_000, "simulation/test_engine.py", "planner"),
     "ring R2, own writes": Counts("seeds", 60, 400, 4000, "unit/syncer/engine/test_echoes.py"),
     "ring R3": Counts("histories per kind of root", 3, 52, 150, "integration/test_scenarios.py"),
+    "ring R3 on repositories": Counts(
+        "histories per kind of root and store", 1, 16, 60, "integration/test_scenarios.py"
+    ),
     "four devices": Counts("histories", 40, 2000, 20_000, "simulation/test_crowd.py", "planner"),
+    "ring R1 on a repository": Counts("examples", 10, 300, 5000, "simulation/test_repository.py"),
+    "ring R2 on a repository": Counts("seeds", 60, 1500, 30_000, "simulation/test_repository.py"),
+    "four devices of a repository": Counts("histories", 10, 300, 5000, "simulation/test_repository.py"),
     "peer scenarios": Counts("seeds", 50, 5000, 100_000, "simulation/test_peers.py"),
     "planner mutants, R0": Counts("seeds each, at most", 48_000, 48_000, 48_000, "simulation/test_mutants.py"),
     "planner mutants, R2": Counts("seeds each, at most", 4000, 4000, 4000, "simulation/test_mutants.py"),
@@ -116,8 +122,9 @@ KNOB: Final = {
     "server's deltas": Counts("examples", 20, 80, 1000, "unit/syncer/server/test_deltas.py"),
     "server's grants": Counts("examples", 15, 60, 1000, "unit/syncer/server/test_grants.py"),
     "peer parsers": Counts("hostile inputs", 20_000, 1_050_000, 5_000_000, "fuzz/test_peer_parsers.py", "parsers"),
+    # Six of the fourteen read packs, indexes and commits: a million inputs for them alone.
     "repository parsers": Counts(
-        "hostile inputs", 20_000, 1_050_000, 5_000_000, "fuzz/test_repository_parsers.py", "parsers"
+        "hostile inputs", 20_000, 2_450_000, 10_000_000, "fuzz/test_repository_parsers.py", "parsers"
     ),
     "kernel requests": Counts("hostile inputs", 10_000, 1_050_000, 5_000_000, "fuzz/test_kernel_requests.py"),
     "hashmaps at once": Counts("blocks each", 1 << 18, 10_000_000, 10_000_000, "integration/test_server_tenants.py"),
@@ -142,11 +149,13 @@ KNOB: Final = {
     "ways between releases": Counts("which side is the other release", 1, 2, 2, "system/test_release_before.py"),
     "versions of a share": Counts("rounds per remote", 4, 20, 300, "contract/test_engine_writes.py"),
     "servers that go away": Counts("messages each", 2, 12, 40, "contract/test_engine_writes.py"),
+    "stores of the contract suites": Counts("besides memory", 1, 4, 4, "contract/test_cloud_client.py"),
     "stores with faults": Counts("calls per kind of store", 60, 400, 4000, "contract/test_store_faults.py"),
     "cuts after edits": Counts("seeds", 1500, 50_000, 1_000_000, f"{_R}/test_chunks.py"),
     "files like others": Counts("seeds", 20, 300, 20_000, f"{_R}/test_alike.py"),
     "merge": Counts("examples", 60, 200, 2000, "unit/syncer/core/test_merge.py"),
     "repository collections": Counts("seeds", 5, 60, 5000, f"{_R}/test_collecting.py"),
+    "repository decisions": Counts("examples", 100, 2000, 100_000, f"{_R}/test_decisions.py"),
     "repository repackings": Counts("seeds", 4, 60, 5000, f"{_R}/test_repacking.py"),
     "pauses beside collections": Counts("seeds", 10, 80, 20_000, f"{_R}/test_pauses.py"),
     "malicious stores": Counts("seeds", 40, 400, 100_000, f"{_R}/test_malice.py"),

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.contract.blobplaces import place_of
 from tests.contract.remotes import (
     BLOCK,
+    REPOSITORIES,
     FakeRemote,
     MemoryRemote,
     RepositoryRemote,
@@ -66,10 +68,31 @@ def remotes(server: FakePithos, served: ServeRemote) -> dict[str, Subject]:
 PITHOS = ["memory", "fake", "serve", "memory-folder", "fake-folder", "serve-folder"]
 
 
-@pytest.fixture(params=[*PITHOS, "repository", "repository-folder"])
+@pytest.fixture(params=[*PITHOS, *REPOSITORIES])
 def remote(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
     """One after the other, each with a container that does not exist yet."""
-    return anew(remotes[request.param])
+    return remote_of(request.param, request, remotes)
+
+
+@pytest.fixture(params=["memory", "serve", "memory-folder", "serve-folder", *REPOSITORIES])
+def telling(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
+    """Those that tell changes."""
+    return remote_of(request.param, request, remotes)
+
+
+@pytest.fixture(params=REPOSITORIES)
+def repository(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
+    """Repositories alone, on each store."""
+    return remote_of(request.param, request, remotes)
+
+
+def remote_of(name: str, request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
+    """One of them, with a new container; stores of repositories run once for a session."""
+    _, _, kind = name.partition("repository on ")
+    if not kind:
+        return anew(remotes[name])
+    folders = request.getfixturevalue("tmp_path_factory")
+    return anew(RepositoryRemote(lambda: place_of(kind, request, folders)))
 
 
 @pytest.fixture(params=PITHOS)

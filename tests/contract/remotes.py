@@ -42,7 +42,11 @@ from syncer.remote.repository.format.keys import MasterKey, derive
 from syncer.remote.repository.objects import Objects
 from syncer.remote.source import Reads
 from syncer.remote.stores.memory import MemoryStore
+from syncer.remote.stores.port import BlobStore
+from syncer.remote.stores.retrying import RetryingStore
 from syncer.remote.url import parse_url
+from tests import effort
+from tests.contract.blobplaces import PATIENT, Place
 from tests.contract.writing import Made, New, Shelf, made_of, make_all, store_order
 from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.fakes.pithos import FakePithos, Fault, FaultKind
@@ -54,6 +58,13 @@ QUICK = RetryPolicy(attempts=4, first_delay_s=0.001, max_delay_s=0.002, deadline
 
 Scenario = Callable[[Remote], Coroutine[Any, Any, None]]
 Between = TypeVar("Between", bound=Transport)
+
+STORES = ("directory", "swift", "s3", "sftp")
+REPOSITORIES = (
+    "repository",
+    "repository-folder",
+    *(f"repository on {kind}" for kind in STORES[: effort.count("stores of the contract suites")]),
+)
 
 SALT = [0]
 """Other bytes in every test: servers keep the blocks of earlier ones."""
@@ -108,20 +119,54 @@ class CommittedWrites(RepositoryClient):
             await done(at, outcome)
 
 
+class Together(MemoryStore):
+    """Stores on one dict, each of which is told what is written through the others."""
+
+    def __init__(self, objects: dict[str, tuple[bytes, int]], beside: list[MemoryStore]) -> None:
+        super().__init__(objects)
+        self._beside = beside
+        beside.append(self)
+
+    def _tell(self) -> None:
+        for each in self._beside:
+            MemoryStore._tell(each)
+
+
 class RepositoryRemote:
-    """A repository in memory."""
+    """A repository: in memory, or at a place of a kind of store."""
 
     name = "repository"
 
+    def __init__(
+        self, new_place: Callable[[], Place] | None = None, kind: type[RepositoryClient] | None = None
+    ) -> None:
+        self._new_place = new_place
+        self._kind = CommittedWrites if kind is None else kind
+
+    @property
+    def is_in_memory(self) -> bool:
+        return self._new_place is None
+
     def new_container(self) -> None:
         self.objects: dict[str, tuple[bytes, int]] = {}
+        self._stores: list[MemoryStore] = []
         self._devices = itertools.count(1)
+        self._place = None if self._new_place is None else self._new_place()
+        if self._place is not None:
+            trio.run(self._place.make)
 
-    def client(self) -> RepositoryClient:
-        device = DeviceId(bytes([next(self._devices)]) * 16)
+    def store(self) -> BlobStore:
+        """Another way to it."""
+        if self._place is None:
+            return Together(self.objects, self._stores)
+        return RetryingStore(self._place.client(), Retry(policy=PATIENT, draw=lambda: 0.5, host="the store"))
+
+    def client(self, store: BlobStore | None = None, number: int | None = None) -> RepositoryClient:
+        """Another device, or one that was there before: by its number."""
+        device = DeviceId(bytes([next(self._devices) if number is None else number]) * 16)
         config = Config(grid=BLOCK, chunks=(1024, 4096, 16384), made_s=0)
-        objects = Objects(MemoryStore(self.objects), derive(MasterKey(bytes(32)), bytes(16)))
-        return CommittedWrites(objects, config, Writer(device=device, name=f"host{device[0]}", tool="test"))
+        objects = Objects(store or self.store(), derive(MasterKey(bytes(32)), bytes(16)))
+        return self._kind(objects, config, Writer(device=device, name=f"host{device[0]}", tool="test"))
 
 
 class FolderRemote:

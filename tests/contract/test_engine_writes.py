@@ -1,16 +1,19 @@
-"""What a remote promises of writes, as the engine relies on it, on every remote: pins R1 and R9.
+"""What a remote promises of writes, as the engine relies on it, on every remote: pins R1, R2 and R9.
 
 Seen through cycles of devices and what they book, so it holds whatever the interface of a remote is.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import pytest
 import trio
@@ -24,23 +27,46 @@ from syncer.protocol.pithos.headers import EXTENSION_BULK
 from syncer.remote.http.retry import Retry
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, ReplyLostError, Request
 from syncer.remote.pithos.client import PithosClient
+from syncer.remote.repository.client import RepositoryClient
+from syncer.remote.stores.port import MAX_BLOB_BYTES, Blob, BlobStore
+from syncer.remote.stores.wrapped import WrappedStore
 from syncer.remote.url import parse_url
 from tests import effort
-from tests.contract.remotes import BLOCK, QUICK, FakeRemote, MemoryRemote, ServeRemote, Subject
+from tests.contract.blobplaces import place_of
+from tests.contract.remotes import (
+    BLOCK,
+    QUICK,
+    STORES,
+    FakeRemote,
+    MemoryRemote,
+    RepositoryRemote,
+    ServeRemote,
+    Subject,
+)
 from tests.fakes.memory import MemoryClient, MemoryContainer
 from tests.kit.user import User
 from tests.unit.syncer.engine.devices import Device
 from tests.unit.syncer.local.folders import new_place, noise
 
+T = TypeVar("T")
 ROUNDS: Final = effort.count("versions of a share")
 DEATHS: Final = effort.count("servers that go away")
 NEVER: Final = 1 << 30
 WRITES: Final = frozenset({"store", "move", "delete", "set_meta"})
 
 
-@pytest.fixture(params=["memory", "fake", "serve"])
-def remote(request: pytest.FixtureRequest, remotes: dict[str, Subject]) -> Subject:
-    return remotes[request.param]
+OF_A_REPOSITORY: Final = ["memory", *STORES[: effort.count("stores of the contract suites")]]
+
+
+@pytest.fixture(params=["memory", "fake", "serve", *(f"repository on {kind}" for kind in OF_A_REPOSITORY)])
+def remote(
+    request: pytest.FixtureRequest, remotes: dict[str, Subject], tmp_path_factory: pytest.TempPathFactory
+) -> Subject:
+    _, _, kind = request.param.partition("repository on ")
+    if not kind:
+        return remotes[request.param]
+    new_place = None if kind == "memory" else lambda: place_of(kind, request, tmp_path_factory)
+    return RepositoryRemote(new_place, kind=RepositoryClient)  # the engine itself commits
 
 
 class Way(Enum):
@@ -91,8 +117,48 @@ class Wire:
         self._inner.close()
 
 
-def mortal(remote: Subject, death: Death) -> Remote:
+class WireOfStore(WrappedStore):
+    """A store that goes away."""
+
+    def __init__(self, inner: BlobStore, death: Death) -> None:
+        super().__init__(inner)
+        self._death = death
+
+    async def get(self, name: str, span: tuple[int, int] | None = None, *, most_bytes: int = MAX_BLOB_BYTES) -> bytes:
+        return await self._sent(lambda: self.inner.get(name, span, most_bytes=most_bytes))
+
+    async def put(self, name: str, data: bytes | Sequence[bytes], *, absent: bool = False) -> bool:
+        return await self._sent(lambda: self.inner.put(name, data, absent=absent))
+
+    async def head(self, name: str) -> Blob | None:
+        return await self._sent(lambda: self.inner.head(name))
+
+    async def listing(self, *prefixes: str) -> list[Blob]:
+        return await self._sent(lambda: self.inner.listing(*prefixes))
+
+    async def _sent(self, call: Callable[[], Awaitable[T]]) -> T:
+        if not self._death.leaves():
+            raise RemoteUnavailableError("gone")
+        with trio.CancelScope(shield=True):  # else the store might carry it out while the next cycle looks
+            found = await call()
+        if not self._death.arrives():
+            raise ReplyLostError("gone")
+        return found
+
+
+def client_of(device: Device, remote: Subject) -> Remote:
+    """Of a repository each device is one, in all its cycles."""
+    return remote.client(number=number_of(device)) if isinstance(remote, RepositoryRemote) else remote.client()
+
+
+def number_of(device: Device) -> int:
+    return 1 + hashlib.sha256(device.name.encode()).digest()[0] % 200
+
+
+def mortal(device: Device, remote: Subject, death: Death) -> Remote:
     """A client of a server that goes away."""
+    if isinstance(remote, RepositoryRemote):
+        return remote.client(WireOfStore(remote.store(), death), number_of(device))
     if isinstance(remote, FakeRemote | ServeRemote):
         url, counters = parse_url(remote.url), Counters()
         transport = Wire(HttpTransport(url, remote.token, HttpSettings(), counters), death)
@@ -115,7 +181,7 @@ def cycle(device: Device, remote: Subject, death: Death | None = None) -> Report
     """One cycle of a device; what it raises is raised."""
 
     async def main() -> Report:
-        client = mortal(remote, death) if death is not None else remote.client()
+        client = mortal(device, remote, death) if death is not None else client_of(device, remote)
         try:
             with trio.fail_after(60):
                 if not device.state.rows_now:
@@ -214,6 +280,61 @@ def test_each_outcome_of_a_write_is_told_once_also_when_the_server_goes_away(
         assert did(device).keys() <= planned.keys()  # what was done and not heard is only booked
         assert device.everything().keys() == names
         assert next_version(device, remote) - last == versions, f"message {at}: a write was lost or repeated"
+
+
+# --- R1 and R2, where writes are held back
+
+
+@pytest.mark.parametrize(
+    ("remote", "way"),
+    [*product([f"repository on {kind}" for kind in OF_A_REPOSITORY], Way)],
+    indirect=["remote"],
+    ids=str,
+)
+def test_what_a_repository_was_told_is_booked_if_it_is_committed_whichever_message_is_the_last(
+    tmp_path: Path, remote: Subject, way: Way
+) -> None:
+    """R1, R2. Breaks when a row speaks of what no commit has, or what a commit has is done a second time."""
+    whole = Death()
+    device, _ = changed(tmp_path / "whole", remote)
+    assert not cycle(device, remote, whole).failures
+    names = device.everything().keys()
+    assert whole.seen > 10
+    deaths = min(whole.seen, DEATHS * (4 if _is_in_memory(remote) else 1))
+    for number in range(deaths):
+        at = 1 + (whole.seen - 1) * (2 * number + 1) // (2 * deaths)
+        device, _ = changed(tmp_path / f"{number}", remote)
+        before = tags_of(remote)
+        with suppress(SyncerError):
+            cycle(device, remote, Death(at, way))
+        rows = {row.remote for row in device.state.rows_now.values() if row.remote is not None}
+        assert rows <= before | tags_of(remote), f"message {at}: a row speaks of what is not there"
+        assert not device.ears.failures
+        assert not cycle(device, remote).failures
+        cycle(device, remote)
+        assert not did(device), f"message {at}: not at rest"
+        assert device.everything().keys() == names, f"message {at}: something is there twice, or gone"
+        newcomer = on(tmp_path, f"newcomer {number}")
+        cycle(newcomer, remote)
+        assert newcomer.contents() == device.contents()
+
+
+def _is_in_memory(remote: Subject) -> bool:
+    return isinstance(remote, RepositoryRemote) and remote.is_in_memory
+
+
+def tags_of(remote: Subject) -> set[RemoteTag]:
+    """All versions that are there."""
+
+    async def main() -> set[RemoteTag]:
+        client = remote.client()
+        try:
+            await client.open()
+            return {stat.tag for stat in (await client.list_objects()).objects}
+        finally:
+            await client.close()
+
+    return trio.run(main)
 
 
 # --- R9

@@ -12,6 +12,7 @@ from syncer.remote.http.transport import HttpSettings
 from syncer.remote.stores.opening import make_store
 from syncer.remote.stores.swift import SwiftStore
 from tests.contract.blobplaces import WITHIN_S, SwiftPlace, within
+from tests.kit import secrecy
 from tests.kit.swift import KEY, USER, Swift
 
 PACK = bytes(range(256)) * (16 << 10)  # 4 MiB
@@ -93,6 +94,37 @@ def test_the_door_finds_the_same_by_its_s3_api(swift: Swift) -> None:
         await native.close()
 
     trio.run(main)
+
+
+def test_nothing_that_goes_to_a_swift_says_what_is_in_a_repository(
+    swift: Swift, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte that is sent, with all headers: no content, no name, no hash, no length of a content, no key."""
+    sent: list[bytes] = []
+    real = http.client.HTTPConnection.send
+
+    def watching(self: http.client.HTTPConnection, data: bytes) -> None:
+        sent.append(bytes(data))
+        real(self, data)
+
+    monkeypatch.setattr(http.client.HTTPConnection, "send", watching)
+
+    async def main() -> None:
+        with trio.fail_after(WITHIN_S):
+            place = SwiftPlace(swift)
+            stores = [place.client(), place.client()]
+            for store in stores:
+                await store.open(create=True)
+            await secrecy.happen(*(secrecy.client_on(store, number) for number, store in enumerate(stores, 1)))
+            for store in stores:
+                await store.close()
+
+    trio.run(main)
+    wire = b"".join(sent)
+    assert wire.count(b"PUT /") > 10
+    assert secrecy.found_in(wire) == []
+    headers = {line.partition(b":")[0].lower() for line in wire.split(b"\r\n") if line.startswith(b"X-")}
+    assert not {name for name in headers if b"meta" in name}
 
 
 def ask(url: str, method: str, headers: dict[str, str]) -> dict[str, str]:

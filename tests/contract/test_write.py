@@ -96,6 +96,25 @@ def test_a_block_that_several_files_need_travels_once(pithos: Subject) -> None:
     run(pithos, scenario)
 
 
+def test_what_several_files_of_a_repository_share_travels_once(repository: Subject) -> None:
+    """R11: its chunks do, also those of files that differ by a byte at their beginning, and of later lists."""
+
+    async def scenario(client: Remote) -> None:
+        shared = content(1, 60 * BLOCK)
+        files = [shared, *(bytes([number]) * number + shared for number in range(1, 6))]
+        orders: list[Order] = [
+            store_order(path(f"image-{number}"), Kind.FILE, data, META) for number, data in enumerate(files)
+        ]
+        before = client.counters.snapshot()
+        for part in (orders[:4], orders[4:]):
+            assert all(isinstance(one, Stored) for one in await write_list(client, part, Shelf(files)))
+        assert client.counters.since(before).bytes_sent < 1.5 * len(shared)
+        for number, data in enumerate(files):
+            assert await fetch(client, await must_head(client, f"image-{number}")) == data
+
+    run(repository, scenario)
+
+
 class Fickle(Shelf):
     """Of one content a block is not what it was."""
 

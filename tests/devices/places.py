@@ -17,9 +17,10 @@ import trio
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.errors import MissingBlockError
+from syncer.ports.orders import InMemory
 from syncer.remote.repository import access, opening
 from syncer.remote.repository.access import Access
-from syncer.remote.repository.client import RepositoryClient
+from syncer.remote.repository.client import RepositoryClient, Writer
 from syncer.remote.repository.format.entries import ID_BYTES, decode_entry
 from syncer.remote.repository.format.history import commit_of
 from syncer.remote.repository.format.indexes import Found
@@ -63,6 +64,10 @@ class SharedPlace(Protocol):
 
     def lacks(self, versions: set[bytes]) -> set[bytes]:
         """Those of some contents that no version there has, of now or before. What is damaged there is an error."""
+        ...
+
+    def differs(self, files: dict[str, bytes]) -> set[str]:
+        """Paths at which there is something else for a new device than these files."""
         ...
 
 
@@ -114,6 +119,11 @@ class Served:
 
         return {version for version in versions if not has(version)}
 
+    def differs(self, files: dict[str, bytes]) -> set[str]:
+        """Whoever is at rest has what the server has: it has one tree."""
+        del files
+        return set()
+
 
 class OnSwift:
     """A repository in a container of a real Swift."""
@@ -150,6 +160,25 @@ class OnSwift:
 
     def lacks(self, versions: set[bytes]) -> set[bytes]:
         return versions - trio.run(self._contents)
+
+    def differs(self, files: dict[str, bytes]) -> set[str]:
+        """All heads merge to one tree, which is theirs."""
+        return trio.run(self._differs, files)
+
+    async def _differs(self, files: dict[str, bytes]) -> set[str]:
+        store = make_store(self.url)
+        try:
+            await store.open()
+            kept = await opening.unlock(store, PASSPHRASE)
+            objects = Objects(store, Access(kept=kept, environment={}).keys)
+            assert len(await objects.heads()) > 1
+            client = RepositoryClient(objects, kept.config, Writer(device=kept.device, name="new", tool="test"))
+            stats = (await client.list_objects()).objects
+            there = {stat.path.decode(): stat.content for stat in stats if stat.content is not None}
+        finally:
+            await store.close()
+        expected = {path: InMemory.of(data, GRID).content for path, data in files.items()}
+        return {path for path in there.keys() | expected.keys() if there.get(path) != expected.get(path)}
 
     async def _contents(self) -> set[bytes]:
         """Of all commits that are there, whoever made them; and that nothing of them is damaged."""

@@ -210,9 +210,9 @@ class Share:
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0, device.output.read_text()
 
     def trouble(self, seconds: float) -> None:
-        """Users, cycles, kills and restarts at random."""
+        """Users, cycles, kills and restarts at random, for so long, and until a cycle was killed: machines are busy."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end:
+        while time.monotonic() < end or not self.counts["kills"]:
             signal.sigtimedwait({signal.SIGCHLD}, _TICK_S)
             device = self.rng.choice(self.devices)
             if self.rng.random() < 0.5:
@@ -270,6 +270,9 @@ class Share:
             if device.folders() != self.devices[0].folders():
                 different = sorted(device.folders().items() ^ self.devices[0].folders().items())
                 raise LostError(f"{device.name} has other folders: {different}")
+        different = self.place.differs(first)
+        if different:
+            raise LostError(f"a new device would get something else at {sorted(different)}")
         self.counts["conflict_copies"] = sum("(conflict " in name for name in first)
         found = set(first.values()).union(*(device.trash() for device in self.devices))
         nowhere = self.place.lacks(self.must - found)

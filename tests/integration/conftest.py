@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -14,7 +14,11 @@ import pytest
 
 from tests.integration.histories import Anew
 from tests.integration.live_server import private_text
+from tests.integration.sharing import Share
 from tests.integration.syncing import Sync, linked, mounted, server, set_home
+from tests.kit import swift as swifts
+from tests.kit.repositories import make_repository, password_file
+from tests.kit.swift import Swift
 
 SUITES = 100
 
@@ -66,10 +70,36 @@ def roots(request: pytest.FixtureRequest, sync: Sync) -> Iterator[tuple[Path, Pa
         yield points
 
 
+@pytest.fixture(scope="session")
+def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
+    """A real OpenStack Swift for all tests of a worker."""
+    with swifts.running(tmp_path_factory.mktemp("swift")) as found:
+        yield found
+
+
+@pytest.fixture
+def new_place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Path], str]:
+    """URLs of places for repositories: below a folder, or in a container of a real Swift."""
+
+    def make(kind: str, home: Path) -> str:
+        if kind == "directory":
+            return f"file://{home}/repository"
+        swift = request.getfixturevalue("swift")
+        for name, value in {"ST_AUTH": f"{swift.url}/auth/v1.0", "ST_USER": swifts.USER, "ST_KEY": swifts.KEY}.items():
+            monkeypatch.setenv(name, value)
+        return f"swift://{swift.url.partition('://')[2]}/{uuid.uuid4().hex}"
+
+    return make
+
+
 @pytest.fixture(params=["folder", "volume"])
-def anew(request: pytest.FixtureRequest, sync: Sync) -> Anew:
-    """As `roots`, but as often as one asks for them: each time they are empty, and their container is new."""
-    points = None if request.param == "folder" else request.getfixturevalue("mounts")
+def anew(request: pytest.FixtureRequest, sync: Sync, new_place: Callable[[str, Path], str]) -> Anew:
+    """As `roots`, but as often as one asks for them: each time they are empty, and their container is new.
+
+    `folder of a directory`, `folder of a swift`, `volume of a directory`: of a new repository there instead.
+    """
+    root, _, place = request.param.partition(" of a ")
+    points = None if root == "folder" else request.getfixturevalue("mounts")
     numbers = count()
 
     @contextmanager
@@ -77,6 +107,10 @@ def anew(request: pytest.FixtureRequest, sync: Sync) -> Anew:
         home = sync.home / str(next(numbers))
         home.mkdir()
         again = replace(sync, home=home, container=uuid.uuid4().hex)
+        if place:
+            url = new_place(place, home)
+            recovery = make_repository(url)
+            again = Share(home, "", password_file(home), sync.capsys, place=url, recovery=recovery)
         if points is None:
             yield again, (again.folder("first"), again.folder("second"))
             return

@@ -97,7 +97,7 @@ class History:
         self.with_xattrs = seed % 3 == 0
         if self.with_xattrs:
             for root in roots:
-                sync("link", root, sync.url, "--token-file", sync.token_file, "--xattrs")
+                sync("link", root, sync.url, sync.opens, sync.token_file, "--xattrs")
 
     # --- what to do
 

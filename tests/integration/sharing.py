@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -20,19 +21,13 @@ class Share(Sync):
         recovery: A key of it.
     """
 
+    opens: ClassVar[str] = "--password-file"
     place: str = ""
     recovery: str = ""
 
     @property
     def url(self) -> str:
         return self.place
-
-    def folder(self, name: str) -> Path:
-        """A linked folder: a device."""
-        path = self.home / name
-        path.mkdir()
-        self("link", path, self.url, "--password-file", self.token_file)
-        return path
 
 
 def new_share(

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -45,11 +45,13 @@ class Sync:
     """The command line against one server, with its own XDG folders and a container per test.
 
     Attributes:
+        opens: The option of `link` that takes `token_file`.
         account: Whose token it has.
         out: stdout of the last command.
         err: stderr of the last command.
     """
 
+    opens: ClassVar[str] = "--token-file"
     home: Path
     address: str
     token_file: Path
@@ -75,7 +77,7 @@ class Sync:
         """A linked folder."""
         path = self.home / name
         path.mkdir()
-        self("link", path, self.url, "--token-file", self.token_file)
+        self("link", path, self.url, self.opens, self.token_file)
         return path
 
     def reconcile(self, root: Path, *options: str, expect: int = 0) -> dict[str, Any]:
@@ -183,7 +185,7 @@ def clear(root: Path) -> None:
 def linked(sync: Sync, roots: Sequence[Path], *options: str) -> Iterator[tuple[Path, ...]]:
     """Roots of the container; unlinked and empty again afterwards."""
     for root in roots:
-        sync("link", root, sync.url, "--token-file", sync.token_file, *options)
+        sync("link", root, sync.url, sync.opens, sync.token_file, *options)
     try:
         yield tuple(roots)
     finally:

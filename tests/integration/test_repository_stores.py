@@ -26,12 +26,6 @@ from tests.kit.swift import Swift
 
 
 @pytest.fixture(scope="module")
-def swift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swift]:
-    with swifts.running(tmp_path_factory.mktemp("swift")) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ssh.Sshd]:
     with ssh.serving(tmp_path_factory.mktemp("sshd")) as server:
         yield server

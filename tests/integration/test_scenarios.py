@@ -19,11 +19,26 @@ from tests.integration.histories import Anew, failure_of, report, shortened, shr
 
 PLANTED = 5
 SEEDS = effort.count("ring R3")  # on folders, and as many on volumes
+OF_REPOSITORIES = effort.count("ring R3 on repositories")
 
 
 @pytest.mark.timeout(1800)  # a failing one is run many times, to shrink it
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_a_history_comes_to_rest_and_loses_nothing(anew: Anew, seed: int, request: pytest.FixtureRequest) -> None:
+    found = failure_of(seed, anew)
+    if found is not None:
+        pytest.fail(report(request.node.nodeid, seed, found, shrink(seed, anew, found)), pytrace=False)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "anew", ["folder of a directory", "folder of a swift", "volume of a directory"], indirect=True, ids=str
+)
+@pytest.mark.parametrize("seed", range(OF_REPOSITORIES))
+def test_a_history_of_a_repository_comes_to_rest_and_loses_nothing(
+    anew: Anew, seed: int, request: pytest.FixtureRequest
+) -> None:
+    """The same histories; the server is a directory, or a real Swift."""
     found = failure_of(seed, anew)
     if found is not None:
         pytest.fail(report(request.node.nodeid, seed, found, shrink(seed, anew, found)), pytrace=False)

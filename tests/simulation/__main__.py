@@ -5,6 +5,8 @@ python -m tests.simulation replay SEED          prints what happened in one scen
 python -m tests.simulation shrink SEED          looks for a smaller scenario that violates the same invariant
 python -m tests.simulation engine FIRST COUNT    the real engine (R2); also engine-replay, engine-shrink
 python -m tests.simulation crowd FIRST COUNT    four devices on one container; also crowd-replay
+python -m tests.simulation repository FIRST COUNT    R2 on a repository; also repository-replay
+python -m tests.simulation repository-crowd FIRST COUNT    four devices of one; also repository-crowd-replay
 python -m tests.simulation table                docs/design/mutants.md
 python -m tests.simulation mutants FIRST COUNT  kills these mutants of the planner, one line each
 """
@@ -14,8 +16,10 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterable, Iterator
+from functools import partial
 
-from tests.simulation import crowd, engine_scenario, mutants
+from tests.simulation import crowd, engine_scenario, mutants, repository_scenario
+from tests.simulation.engine_scenario import violation
 from tests.simulation.scenario import FAILURES, Limits, Scenario, failures, shrink
 from tests.simulation.world import forget_observations, trees
 
@@ -77,6 +81,30 @@ def crowd_replay(seed: int) -> None:
     print("\n".join((*found.log, *trees(*(member.local for member in found.members)), verdict)))
 
 
+def repository_replay(seed: int) -> None:
+    """Show one scenario of ring R2 on a repository."""
+    scenario = repository_scenario.RepositoryScenario(seed)
+    verdict = violation(partial(repository_scenario.run_seed, seed, None, scenario)) or "nothing violated"
+    print("\n".join((*scenario.actions, *trees(scenario.local), verdict)))
+
+
+def repository_crowd_replay(seed: int) -> None:
+    """Show one history of four devices of a repository."""
+    found = repository_scenario.RepositoryCrowd(seed)
+    verdict = violation(partial(repository_scenario.run_crowd, seed, crowd=found)) or "nothing violated"
+    print("\n".join((*found.log, *trees(*(member.local for member in found.members)), verdict)))
+
+
+REPOSITORIES = {
+    "repository": lambda first, count: _report(repository_scenario.failures(range(first, first + count)), count),
+    "repository-crowd": lambda first, count: _report(
+        repository_scenario.crowd_failures(range(first, first + count)), count
+    ),
+    "repository-replay": repository_replay,
+    "repository-crowd-replay": repository_crowd_replay,
+}
+
+
 def main() -> None:
     """Dispatch."""
     verb, *numbers = sys.argv[1], *map(int, sys.argv[2:])
@@ -90,6 +118,8 @@ def main() -> None:
         _report(crowd.failures(range(numbers[0], sum(numbers))), numbers[1])
     elif verb == "crowd-replay":
         crowd_replay(*numbers)
+    elif verb in REPOSITORIES:
+        REPOSITORIES[verb](*numbers)
     elif verb == "engine-replay":
         engine_replay(*numbers)
     elif verb == "engine-shrink":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import trio
 from trio.testing import MockClock
@@ -72,14 +73,21 @@ class Member(EngineScenario):
 class Crowd:
     """State of one run."""
 
+    member: type[Member] = Member
+
     def __init__(self, seed: int, trouble: Trouble = ROUGH) -> None:
         self.seed, self.trouble = seed, trouble
         self.rng = random.Random(seed)
         self.log: list[str] = []
         self.users = Neighbours(self.rng, self.log)
-        self.server = Server(tells_changes=True)
-        self.stranger = Stranger(self.server.container, self.users)
-        self.members = [Member(self, number) for number in range(DEVICES)]
+        self.server = self._make_server()
+        self.members = [self.member(self, number) for number in range(DEVICES)]
+
+    def _make_server(self) -> Any:
+        """Where they meet."""
+        server = Server(tells_changes=True)
+        self.stranger = Stranger(server.container, self.users)
+        return server
 
     def contents(self) -> set[int]:
         """Versions that some device has in a file."""

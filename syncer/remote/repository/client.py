@@ -13,6 +13,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -20,7 +21,7 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.ids import BlockId
-from syncer.core.model import Ages, Kind, Position, RelPath, RemoteStat, RemoteTag
+from syncer.core.model import Ages, Position, RelPath, RemoteStat, RemoteTag
 from syncer.core.partial.listing_diff import Known
 from syncer.core.paths import LAN_KEY, is_hidden
 from syncer.core.planner.overwrites import ForeignVersion, Overwrite
@@ -46,10 +47,11 @@ from syncer.ports.remote import (
 from syncer.remote.parallel import for_each, one_error
 from syncer.remote.repository.contents.packing import Packer, packed
 from syncer.remote.repository.contents.reading import ChunkReads, ChunkSource
+from syncer.remote.repository.differences import difference, listed
 from syncer.remote.repository.format.chunks import Chunker
 from syncer.remote.repository.format.config import Config
 from syncer.remote.repository.format.entries import ID_BYTES, Bytes, decode_entry
-from syncer.remote.repository.format.history import Commit, CommitId, DeviceId
+from syncer.remote.repository.format.history import Commit, CommitId, DeviceId, Head
 from syncer.remote.repository.format.keys import ChunkId, Content
 from syncer.remote.repository.format.lists import blocks_of, blocks_shape, listed_blocks
 from syncer.remote.repository.format.packs import Pack
@@ -59,7 +61,7 @@ from syncer.remote.repository.merge import View, view_of
 from syncer.remote.repository.moments import Moment, Views
 from syncer.remote.repository.objects import Objects, ThreadNodes, awake_or_asleep_s
 from syncer.remote.repository.ownhead import OwnHead
-from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Found, Tree
+from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Tree
 from syncer.remote.repository.writing.draft import Draft
 from syncer.remote.repository.writing.orders import Work, apply, called
 from syncer.remote.repository.writing.sending import MOST_AT_ONCE, Sender
@@ -68,7 +70,6 @@ from syncer.remote.stores.port import StoreInfo
 _MODIFIED: Final = "another version"
 _VIEWS: Final = 4  # earlier ones in which versions are found that were replaced while they are read
 _PACKS_AT_ONCE: Final = 4  # that are sent; in memory are all nodes of a commit that are new
-_REPLACED: Final = 100_000  # versions whose predecessors are remembered; some 0.5 KB each
 
 
 DRAFT_S: Final = 12 * 3600.0
@@ -132,7 +133,7 @@ class RepositoryClient:
         self.source: BlockSource = ChunkSource(
             objects, self._files, self._check_version, self._replaced_by, config.grid
         )
-        self._replaced: dict[tuple[RelPath, RemoteTag], Bytes] = {}
+        self._replaced: Mapping[tuple[RelPath, RemoteTag], Bytes] = {}
         self._objects = objects
         self._config = config
         self._writer = writer
@@ -144,6 +145,7 @@ class RepositoryClient:
         self._sender = Sender(self._nodes, config.grid)
         self._view: View | None = None
         self._earlier: deque[View] = deque(maxlen=_VIEWS)
+        self._heads: Mapping[DeviceId, Head] = {}
         self._merged: frozenset[CommitId] = frozenset()
         self._merging = trio.Lock()
         self._looked_s = 0.0  # when the look began that the view is of
@@ -187,7 +189,7 @@ class RepositoryClient:
     async def list_objects(self) -> Listing:
         """See Remote."""
         view, info = await self._look(), await self.open()
-        stats = await trio.to_thread.run_sync(self._listed, view)
+        stats = await trio.to_thread.run_sync(listed, Tree(self._nodes, view.root))
         return Listing(
             info=info,
             objects=[stat for stat in stats if not is_hidden(stat.path)],
@@ -215,18 +217,19 @@ class RepositoryClient:
             # A view of several heads is stored nowhere, and is made again.
             heads = await self._objects.commits(moment.commits)
             old = await trio.to_thread.run_sync(view_of, self._nodes, self._shape, heads.items(), _root_of)
-            objects, deleted = await trio.to_thread.run_sync(self._differing, old, view)
+            ours = [_root_of(commit.root) for commit in await self._ours_since(moment, view)]
+            found = await trio.to_thread.run_sync(difference, self._nodes, old.root, ours, view.root)
         except (NotFoundError, CorruptionError):
             return None  # so long ago that its commits or its tree are gone
-        known_tags = set(own)
+        known_tags, self._replaced = set(own), found.replaced
         return Changes(
             info=info,
             position=self._position(view),
-            objects=[stat for stat in objects if stat.tag not in known_tags and not is_hidden(stat.path)],
-            deleted=[path for path in deleted if not is_hidden(RelPath(path))],
+            objects=[stat for stat in found.stats if stat.tag not in known_tags and not is_hidden(stat.path)],
+            deleted=[path for path in found.deleted if not is_hidden(RelPath(path))],
             refused=[],
-            lan_key=_lan_key(objects),
-            lan_key_gone=LAN_KEY in deleted,
+            lan_key=_lan_key(found.stats),
+            lan_key_gone=LAN_KEY in found.deleted,
         )
 
     async def wait(self, seen: Position | None) -> Position:
@@ -291,8 +294,7 @@ class RepositoryClient:
             await work.packer.close()
             root, nodes, trees = await self._send_packs(work)
             if trees or work.packer.packs:
-                self._check_age(work)  # of packs that nobody named for so long no index may tell: they may be gone
-                await self._objects.put_index(trees, work.packer.packs)
+                await self._objects.put_index(trees, work.packer.packs, work.packer.check)
             commit = Commit(
                 parents=work.view.heads,
                 vector=work.draft.vector,
@@ -312,7 +314,11 @@ class RepositoryClient:
                 for node, data in nodes:
                     self._objects.keep_node(node, data)
                 if self._view is not None and self._view.heads == (name,):
-                    self._nodes.written.clear()  # what is of this view is stored now
+                    # What is of this view is stored now. Nodes of merged views, in which versions are looked for that
+                    # were listed before, are nowhere else.
+                    for node, data in self._nodes.written.items():
+                        self._objects.keep_node(node, data)
+                    self._nodes.written.clear()
 
     async def _send_packs(self, work: Work) -> tuple[Root | None, list[tuple[ChunkId, bytes]], list[Pack]]:
         """Send what a commit needs before its index: no pack waits for another one, and the tree is made meanwhile.
@@ -365,7 +371,7 @@ class RepositoryClient:
         await self._opened()
         began_s = self._clock_s()
         try:
-            heads = await self._own.heads()
+            self._heads = heads = await self._own.heads()
         except CorruptionError:
             await self.open()  # those of another repository, perhaps: then this says more
             raise
@@ -412,59 +418,28 @@ class RepositoryClient:
                 draft=Draft(self._nodes, view, device),
                 packer=Packer(self._objects, self._chunker) if spare is None else spare.packer,
             )
+            # Of packs that nobody named for so long no index may tell: they may be gone.
+            work.packer.check = partial(self._check_age, work)
             self._check_age(work)
             self._work = work
         return self._work
 
-    def _listed(self, view: View) -> list[RemoteStat]:
-        tree = Tree(self._nodes, view.root)
-        found = [each for each in tree.entries() if not each.entry.implied]
-        paths = tree.paths({each.parent for each in found})
-        return sorted((each.entry.stat(_path(paths, each)) for each in found), key=lambda stat: stat.path)
-
-    def _differing(self, since: View, view: View) -> tuple[list[RemoteStat], list[bytes]]:
-        old, new = Tree(self._nodes, since.root), Tree(self._nodes, view.root)
-        gone: dict[bytes, Found] = {}
-        there: dict[bytes, Found] = {}
-        for one, other in old.differences(new):
-            if one is not None:
-                gone[one.key] = one
-            if other is not None:
-                there[other.key] = other
-        # What is below a directory that moved has other paths.
-        places = {found.entry.object: found.key for found in gone.values()}
-        now = {found.entry.object: found.key for found in there.values()}
-        moved = [each for each, key in now.items() if places.get(each, key) != key]
-        for tree, into in ((old, gone), (new, there)):
-            queue = list(moved)
-            for directory in queue:  # grows while it is walked
-                for found in tree.below(directory):
-                    into.setdefault(found.key, found)
-                    if found.entry.what is Kind.DIRECTORY:
-                        queue.append(found.entry.object)
-        before = old.paths({found.parent for found in gone.values()})
-        after = new.paths({found.parent for found in there.values()})
-        stats = sorted(
-            (found.entry.stat(_path(after, found)) for found in there.values() if not found.entry.implied),
-            key=lambda stat: stat.path,
-        )
-        self._note_replaced(gone, there, after)
-        paths = {stat.path for stat in stats}
-        names = {_path(before, found) for found in gone.values() if not found.entry.implied}
-        return stats, sorted(names - paths)
-
-    def _note_replaced(
-        self, gone: Mapping[bytes, Found], there: Mapping[bytes, Found], after: Mapping[bytes, RelPath]
-    ) -> None:
-        """What files had before, under the same name or as the same object: a pull has it, and need not fetch it."""
-        olds = {found.entry.object: found for found in gone.values()}
-        noted: dict[tuple[RelPath, RemoteTag], Bytes] = {}
-        for key, found in there.items():
-            old = olds.get(found.entry.object) or gone.get(key)
-            file, before = found.entry.file, old.entry.file if old is not None else None
-            if file is not None and before is not None and file.content != before.content and len(noted) < _REPLACED:
-                noted[_path(after, found), found.entry.tag()] = before
-        self._replaced = noted
+    async def _ours_since(self, moment: Moment, view: View) -> list[Commit]:
+        """Our commits that a moment had not seen, in order. Mostly that is the last one, and nothing is asked for."""
+        devices, seen = self._own.devices, moment.seen
+        found: list[Commit] = []
+        known = set(moment.commits)
+        asks = [head.commit for device, head in self._heads.items() if device in devices] or list(view.heads)
+        while asks := [commit for commit in dict.fromkeys(asks) if commit not in known]:
+            known.update(asks)
+            commits = await self._objects.commits(asks)
+            asks = []
+            for commit in commits.values():
+                if any(commit.vector.numbers.get(each, 0) > seen.numbers.get(each, 0) for each in devices):
+                    asks += commit.parents
+                    if commit.device in devices:
+                        found.append(commit)
+        return sorted(found, key=lambda commit: commit.number)
 
     def _replaced_by(self, path: RelPath, tag: RemoteTag) -> Bytes | None:
         return self._replaced.get((path, tag))
@@ -545,14 +520,14 @@ def _root_of(raw: bytes) -> Root | None:
     return msgspec.msgpack.decode(raw, type=Root) if raw else None
 
 
-def _path(paths: Mapping[bytes, RelPath], found: Found) -> RelPath:
-    above = paths[found.parent]
-    return RelPath(above + b"/" + found.name if above else found.name)
-
-
 def _file_in(trees: Sequence[Tree], path: RelPath, tag: RemoteTag) -> Bytes | ConflictOnRemoteError:
-    for tree in trees:
-        found = tree.lookup(path)
+    for number, tree in enumerate(trees):
+        try:
+            found = tree.lookup(path)
+        except CorruptionError:
+            if number == 0:
+                raise
+            continue  # an earlier view, of which nothing is kept any more
         if found is not None and found.entry.file is not None and found.entry.tag() == tag:
             return found.entry.file
     return ConflictOnRemoteError(path, called(tag), _MODIFIED)

@@ -322,29 +322,22 @@ class Objects:
         """Digests of the indexes that no other one replaces."""
         return indexes.live({digest: index.trees.replaces for digest, index in self._indexes.items()})
 
-    async def put_index_without(self, gone: Collection[bytes]) -> None:
-        """Write indexes anew that name packs which are about to be deleted, or are gone."""
+    async def put_index_without(self, gone: Collection[bytes], check: Callable[[], None]) -> None:
+        """Write indexes anew that name packs which go, or are gone; `check` has the last word, right before each."""
         self._fresh.clear()  # what another run has replaced since, and deleted, must not come back
-        await self.look(whole=True)
-        while self._is_behind:
+        while True:  # again for who slept meanwhile: what it has read of an index may be gone
             await self.look(whole=True)
-        async with self._looking:
-            parts = {
-                digest: index
-                for digest, index in self._indexes.items()
-                if digest in self.live_indexes()
-                and any(pack.digest in gone for part in (index.trees, index.files) for pack in part.packs)
-            }
-            for digest, index in parts.items():
-                trees, files = (
-                    [pack for pack in part.packs if pack.digest in gone] for part in (index.trees, index.files)
-                )
-                await self._replace(
-                    Index(
-                        indexes.merged([index.trees], without=trees, replaces=self._replaced_by([digest])),
-                        indexes.merged([index.files], without=files),
-                    )
-                )
+            async with self._looking:
+                live = self.live_indexes()
+                for digest, index in list(self._indexes.items()):
+                    parts = index.trees, index.files
+                    trees, files = ([pack for pack in part.packs if pack.digest in gone] for part in parts)
+                    if self._is_behind or digest not in live or not (trees or files):
+                        continue
+                    without = indexes.merged([index.trees], without=trees, replaces=self._replaced_by([digest]))
+                    await self._replace(Index(without, indexes.merged([index.files], without=files)), check)
+                if not self._is_behind:
+                    return
 
     def packs(self) -> Iterator[tuple[PackRef, int]]:
         """All packs that the indexes name, and their lengths; one may come more than once."""
@@ -361,8 +354,8 @@ class Objects:
                     found[pack.digest] = max(total, found.get(pack.digest, 0))
         return found
 
-    async def put_index(self, trees: Sequence[Pack], files: Sequence[Pack]) -> None:
-        """Write an index of new packs; small ones that are there already are written again with it."""
+    async def put_index(self, trees: Sequence[Pack], files: Sequence[Pack], check: Callable[[], None]) -> None:
+        """Write an index of new packs, and of small ones that are there; `check` has the last word, right before."""
         async with self._looking:
             live = self.live_indexes()
             # What names condemned packs is not written again: its rows would outlive these, and somebody build on them.
@@ -374,7 +367,7 @@ class Objects:
             rows = sum(len(pack.entries) for pack in (*trees, *files))
             merged = [] if self._is_behind else indexes.to_merge(48 * rows, there)
             parts, replaced = [self._indexes[digest] for digest in merged], self._replaced_by(merged)
-            await self._replace(await trio.to_thread.run_sync(_merged, trees, files, parts, replaced))
+            await self._replace(await trio.to_thread.run_sync(_merged, trees, files, parts, replaced), check)
 
     def _replaced_by(self, merged: Sequence[bytes]) -> list[bytes]:
         """What an index replaces that has what these have: also what they replace, as long as it is there."""
@@ -385,8 +378,9 @@ class Objects:
         packs = (pack.digest for part in (index.trees, index.files) for pack in part.packs)
         return bool(self._condemned) and not self._condemned.isdisjoint(packs)
 
-    async def _replace(self, index: Index) -> None:
+    async def _replace(self, index: Index, check: Callable[[], None]) -> None:
         digest, raw = await trio.to_thread.run_sync(self._encoded, index)
+        check()
         await self._kept.put(object_name(Kind.INDEX, digest), raw)
         self._listed = None
         self._indexes[digest], self._sizes[digest] = index, len(raw)

@@ -30,6 +30,7 @@ class OwnHead:
         """
         self._objects = objects
         self._memory = memory
+        self._first = device
         self._own = Own(device=device)
         self._there: Head | None = None  # as it was seen last
         self._is_another = False  # somebody else goes on under our id
@@ -39,6 +40,11 @@ class OwnHead:
     def mark(self) -> tuple[DeviceId, int]:
         """The device, and the number of its last head: what is built on an earlier one does not hold any more."""
         return self._own.device, self._own.sequence
+
+    @property
+    def devices(self) -> frozenset[DeviceId]:
+        """The ids that it has, or had when it was opened."""
+        return frozenset((self._first, self._own.device))
 
     async def heads(self) -> dict[DeviceId, Head]:
         """The heads of all devices, see `Objects.heads`; ours is as it should be.

@@ -14,7 +14,7 @@ import os
 import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -127,12 +127,14 @@ class Packer:
     Attributes:
         objects: Where they go.
         chunker: Where contents are cut.
+        check: The last word before an index names packs of ours: they may have lain there for too long.
     """
 
     def __init__(self, objects: Objects, chunker: Chunker) -> None:
         """Begin with no pack."""
         self.objects: Final = objects
         self.chunker: Final = chunker
+        self.check: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._indexing = trio.Lock()
         self._codec = Codec()  # under the lock: a builder goes from thread to thread
@@ -207,7 +209,7 @@ class Packer:
     async def _index(self) -> None:
         """Write an index of what was sent; nobody needs to remember it here any more."""
         packs = list(self._packs)
-        await self.objects.put_index([], packs)
+        await self.objects.put_index([], packs, self.check)
         del self._packs[: len(packs)]
         with self._lock:
             for pack in packs:

@@ -203,12 +203,13 @@ class Collector(MaintenanceRun[Collected]):
         named = {pack.digest for pack, _ in self._objects.packs()}.intersection(due.rows)
         # Rows → packs → indexes → the list: nobody finds a row of what is gone, and a list goes last.
         if named:
-            await self._objects.put_index_without(named)
+            await self._objects.put_index_without(named, self._still_awake)
         await self._delete_all(Kind.PACK, due.packs)
         await self._delete_all(Kind.INDEX, due.indexes)
         if named or due.packs:  # who lists may be told of some time ago: nobody builds on these for a grace more
             await self._condemn(sight, packs=tuple(sorted(named.union(due.packs))))
         if due.is_last:
+            self._still_awake()
             await self._store.delete(due.name)
 
     async def _delete_all(self, kind: Kind, digests: Collection[bytes]) -> None:

@@ -138,7 +138,7 @@ class Repacker(MaintenanceRun[Repacked]):
         repacked.new_bytes += sum(pack.size_bytes for pack in new)
         # New packs → their index → the list: who finds an old pack gone finds the new one.
         if new:
-            await self._objects.put_index(made[Content.TREES], made[Content.FILES])
+            await self._objects.put_index(made[Content.TREES], made[Content.FILES], self._still_awake)
         await self._still_sure(sight)
         await self._condemn(sight, packs=tuple(sorted(pack.digest for pack in packs)))
 

@@ -20,6 +20,7 @@ from syncer.remote.repository.format.entries import (
     Entry,
     key_of,
     kind_number,
+    split_key,
 )
 from syncer.remote.repository.format.history import DeviceId, Dot, Vector
 from syncer.remote.repository.format.prolly import Nodes, Root, Shape
@@ -179,6 +180,17 @@ class Draft:
         """An implied directory, whatever is in it."""
         self._changed[found.key] = None
 
+    def drop_hollow(self, found: Found) -> bool:
+        """Remove an implied directory in which there is nothing that anybody is told of; False: there is something."""
+        hollow = [found] if found.entry.implied else []
+        for each in hollow:  # grows while it is walked
+            for inside in self.below(each.entry.object):
+                if not inside.entry.implied:
+                    return False
+                hollow.append(inside)
+        self._changed.update((each.key, None) for each in hollow)
+        return bool(hollow)
+
     def changed(self) -> list[Found]:
         """What is there now and was not so in the view."""
         return [found for found in self._changed.values() if found is not None]
@@ -190,7 +202,8 @@ class Draft:
         self._put(replace(found, entry=replace(found.entry, file=file)))
 
     def finish(self, shape: Shape) -> Root | None:
-        """The tree to commit: with all that the view had to decide said by this commit."""
+        """The tree to commit: all that the view had to decide is said by this commit, no implied directory is empty."""
+        self._drop_left()
         loose = [key for key in self._view.unsettled if key not in self._changed]
         for found in self._tree.at(loose).values():
             self._put(found)
@@ -202,6 +215,17 @@ class Draft:
         there = [self._settled(found) for found in self._changed.values() if found is not None]
         edits = dict.fromkeys(self._changed) | dict.fromkeys(gone) | values(there)
         return self._tree.edited(shape, edits).root
+
+    def _drop_left(self) -> None:
+        """Implied directories in which nothing is left go, too."""
+        left = {split_key(key)[0] for key, found in self._changed.items() if found is None}
+        left |= {found.entry.object for found in self.changed() if found.entry.implied}
+        while left := left - {TOP, PARKED}:
+            here = {found.entry.object: found for found in self.changed()}
+            there = self._tree.directories(left - here.keys())
+            found = [here[each] for each in left & here.keys()]
+            found += [each for each in there.values() if each.key not in self._changed]
+            left = {each.parent for each in found if self.drop_hollow(each)}
 
     def _put(self, found: Found) -> Found:
         key = found.key

@@ -107,7 +107,7 @@ def _carried_out(work: Work, order: Order, content: Sent | None, now_us: int) ->
 
 def _stored(work: Work, order: Store, content: Sent | None, now_us: int) -> Stored:
     draft = work.draft
-    found = draft.lookup(order.path)
+    found = _there(draft, order.path)
     file = None
     if isinstance(order.source, ForeignVersion):
         raise ConflictOnRemoteError(order.path, "a version that was replaced unseen", "none: there are none here")
@@ -135,7 +135,7 @@ def _stored(work: Work, order: Store, content: Sent | None, now_us: int) -> Stor
 def _moved(draft: Draft, order: Move) -> Stored:
     found = _required(draft.lookup(order.source), order.source, order.expect)
     above, name = split(order.target)
-    there = draft.lookup(order.target)
+    there = _there(draft, order.target)
     if there is not None and not (there.entry.implied and found.entry.what is Kind.DIRECTORY):
         raise ConflictOnRemoteError(order.target, "nothing", called(there.entry.tag()))
     left = found.entry.what is Kind.DIRECTORY and draft.has_below(found.entry.object)
@@ -148,6 +148,12 @@ def _moved(draft: Draft, order: Move) -> Stored:
     if there is not None:
         draft.adopt(there.entry.object, found.entry.object)
     return Stored(tag=made.entry.tag())
+
+
+def _there(draft: Draft, path: RelPath) -> Found | None:
+    """What is at a path. Implied directories with nothing in them, which nobody is told of, are in nobody's way."""
+    found = draft.lookup(path)
+    return None if found is None or draft.drop_hollow(found) else found
 
 
 def _checked(path: RelPath) -> RelPath:

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
+import trio
 
 from syncer.engine.report import Report
+from syncer.errors import RolledBackError
 from syncer.remote.repository.client import RepositoryClient, Writer
 from syncer.remote.repository.format.config import Config
 from syncer.remote.repository.format.history import DeviceId
 from syncer.remote.repository.format.keys import MasterKey, derive
+from syncer.remote.repository.memory import Memory, Own
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
 from tests import effort
 from tests.fakes.memory import MemoryContainer
+from tests.kit.state import MemoryState
 from tests.unit.syncer.engine.devices import STRIDE, Crash, Device
 from tests.unit.syncer.local.folders import BLOCK, new_place, noise
 
@@ -40,11 +46,13 @@ class Share:
         self.devices.append(Device(name, new_place(self.tmp_path, name), MemoryContainer()))
         return self.devices[-1]
 
-    def client(self, device: Device) -> RepositoryClient:
+    def client(
+        self, device: Device, *, store: MemoryStore | None = None, memory: Memory | None = None
+    ) -> RepositoryClient:
         number = self.devices.index(device) + 1
         writer = Writer(device=DeviceId(bytes([number]) * 16), name=device.name, tool="test")
-        objects = Objects(MemoryStore(self.objects), KEYS)
-        return RepositoryClient(objects, CONFIG, writer, clock_ns=lambda: next(self.clock) * 10**9)
+        objects = Objects(store or MemoryStore(self.objects), KEYS)
+        return RepositoryClient(objects, CONFIG, writer, clock_ns=lambda: next(self.clock) * 10**9, memory=memory)
 
     def reconcile(self, device: Device) -> Report:
         return device.reconcile(client=self.client(device))
@@ -129,6 +137,79 @@ def test_nobodys_version_is_lost_whatever_is_done_at_the_same_time(seed: int, sh
     assert crowd[0].everything() == crowd[1].everything() == crowd[2].everything()
     there = set(crowd[0].contents())
     assert kept - replaced <= there
+
+
+class AtOnce(MemoryStore):
+    """Two stores whose heads are written in the same moment: each waits for the other's."""
+
+    def __init__(self, objects: dict[str, tuple[bytes, int]], arrived: list[trio.Event]) -> None:
+        super().__init__(objects)
+        self._arrived = arrived
+
+    async def put(self, name: str, data: bytes | Sequence[bytes], *, absent: bool = False) -> bool:
+        if name.startswith("heads/"):
+            self._arrived.pop().set()
+            for event in self._arrived:
+                await event.wait()
+        return await super().put(name, data, absent=absent)
+
+
+class Remembered:
+    """What a root's state remembers of its head, in memory."""
+
+    def __init__(self, own: Own) -> None:
+        self.own = own
+
+    def read(self) -> Own:
+        return self.own
+
+    def write(self, own: Own) -> None:
+        self.own = own
+
+
+def test_of_two_clones_that_commit_in_the_same_moment_one_stops_and_nothing_of_either_is_lost(share: Share) -> None:
+    """Their commits have one number, so no merge could tell what either has seen: to stop is right, exit code 16.
+
+    Linked anew it is another device, and brings what it has.
+    """
+    first, second = share.join(), share.join()
+    memory = Remembered(Own(device=DeviceId(b"\1" * 16)))
+    first.write("common", b"both have it")
+    first.reconcile(client=share.client(first, memory=memory))
+    # The clone: the same folder and state, the same memory.
+    second.write("common", b"both have it")
+    os.utime(second.path / "common", ns=(0, (first.path / "common").stat().st_mtime_ns))
+    second.state.rows_now.update(first.state.rows_now)
+    second.state.last, second.state.identity = first.state.last, first.state.identity
+    for device, word in ((first, b"one's"), (second, b"the clone's")):
+        device.write("common", word)
+        device.write(word.decode().replace("'", ""), word)
+    memories = [memory, Remembered(memory.own)]
+
+    async def both() -> None:
+        arrived = [trio.Event(), trio.Event()]
+        waits = [[arrived[1], arrived[0]], [arrived[0], arrived[1]]]
+        async with trio.open_nursery() as nursery:
+            for device, kept, events in zip((first, second), memories, waits, strict=True):
+                client = share.client(first, store=AtOnce(share.objects, events), memory=kept)
+                nursery.start_soon(partial(device.cycle, client=client))
+
+    trio.run(both)
+    stopped = []
+    for device, kept in zip((first, second), memories, strict=True):
+        try:
+            device.reconcile(client=share.client(first, memory=kept))
+        except RolledBackError:
+            stopped.append(device)
+    (one,) = stopped
+    other = first if one is second else second
+    share.devices = [other, share.join(), one]  # `link --relink`: the third number is new
+    one.state = MemoryState()
+    share.settle()
+    assert one.everything() == other.everything()
+    assert {b"one's", b"the clone's"} <= set(one.contents())
+    assert {"ones", "the clones"} <= one.everything().keys()
+    assert sum(name.startswith("common") for name in one.everything()) == 2  # and a conflict copy
 
 
 def act(random: Random, device: Device, number: int, kept: set[bytes], replaced: set[bytes]) -> None:

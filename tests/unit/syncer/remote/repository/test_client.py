@@ -99,6 +99,42 @@ def test_a_directory_moves_object_by_object_its_marker_last() -> None:
     run(scenario)
 
 
+def test_directories_that_nobody_made_are_gone_and_in_nobodys_way_when_nothing_is_in_them() -> None:
+    """Breaks when a name that no listing tells of can't be taken: the engine would try for ever."""
+
+    async def scenario(share: Share) -> None:
+        client = share.client(1)
+        await put(client, "a/b/c/deep", b"1")
+        await put(client, "x/y", b"2")
+        await client.commit()
+        there = await listed(client)
+        for name in ("a/b/c/deep", "x/y"):
+            await write_one(client, Delete(path=path(name), expect=there[path(name)].tag))
+        await put(client, "a", b"a file now")  # before anything is committed
+        await client.commit()
+        assert set(await listed(share.client(2))) == {b"a"}
+        await put(client, "x", b"another one")
+        await client.commit()
+        assert set(await listed(share.client(2))) == {b"a", b"x"}
+        # Two heads, each of which took half of what was in one: the view of both has an empty one.
+        await put(client, "d/one", b"1")
+        await put(client, "d/other", b"2")
+        await client.commit()
+        pair = client, share.client(2)
+        for each, name in zip(pair, ("d/one", "d/other"), strict=True):
+            stat = (await listed(each))[path(name)]
+            await write_one(each, Delete(path=stat.path, expect=stat.tag))
+        for each in pair:
+            await each.commit()
+        stat = (await listed(pair[1]))[path("x")]
+        await write_one(pair[1], Move(source=stat.path, target=path("d"), expect=stat.tag))
+        await pair[1].commit()
+        for each in pair:
+            assert set(await listed(each)) == {b"a", b"d"}
+
+    run(scenario)
+
+
 def test_of_two_that_commit_at_the_same_time_both_are_kept() -> None:
     async def scenario(share: Share) -> None:
         one, other = share.client(1), share.client(2)
@@ -114,6 +150,26 @@ def test_of_two_that_commit_at_the_same_time_both_are_kept() -> None:
         assert found == await listed(other) == await listed(share.client(3))
         assert {await fetched(one, stat) for stat in found.values()} == {b"one's", b"the other's", b"new"}
         assert len(found) == 3
+
+    run(scenario)
+
+
+def test_what_was_listed_while_there_were_two_heads_is_read_after_a_commit_of_ours() -> None:
+    """Breaks when nodes of the merged view, which are stored nowhere, are forgotten with that commit."""
+
+    async def scenario(share: Share) -> None:
+        one, other = share.client(1), share.client(2)
+        await put(one, "file", b"common")
+        await one.commit()
+        for client, data in ((one, b"one's"), (other, b"other's")):
+            await put(client, "file", data, (await listed(client))[path("file")])
+        for client in (one, other):
+            await client.commit()
+        there = await listed(one)
+        assert len(there) == 2
+        await put(one, "more", b"more")
+        await one.commit()
+        assert {await fetched(one, stat) for stat in there.values()} == {b"one's", b"other's"}
 
     run(scenario)
 
@@ -214,6 +270,7 @@ def test_changes_are_the_difference_of_two_listings_whatever_happened(seed: int)
         random = Random(seed)
         clients = [share.client(number) for number in (1, 2, 3)]
         last = {client: await client.list_objects() for client in clients}
+        wrote = {client: set[RelPath]() for client in clients}
         versions: dict[tuple[str, int, str], tuple[Kind, Content | None, Meta | None]] = {}
         for _ in range(25):
             client = random.choice(clients)
@@ -224,13 +281,15 @@ def test_changes_are_the_difference_of_two_listings_whatever_happened(seed: int)
             seen = {stat.path: stat for stat in told.objects}
             assert {where: stat for where, stat in new.items() if old.get(where) != stat}.items() <= seen.items()
             assert seen.items() <= new.items()
-            assert set(told.deleted) == old.keys() - new.keys()
+            # Of what this one wrote since then it is told as well: it has it, and neither of the two listings has.
+            assert old.keys() - new.keys() <= set(told.deleted) <= (old.keys() | wrote[client]) - new.keys()
             for stat in now.objects:
                 tag = (stat.tag.uuid, stat.tag.version, stat.tag.etag)
                 said = (stat.kind, stat.content, stat.meta)
                 assert versions.setdefault(tag, said) == said
             last[client] = now
             orders = [_order(random, new) for _ in range(random.randrange(4))]
+            wrote[client] = {order.target if isinstance(order, Move) else order.path for order, _ in orders}
             told_orders = await write_list(client, [order for order, _ in orders], Shelf([d for _, d in orders], GRID))
             assert all(isinstance(each, Stored | SyncerError) for each in told_orders)
             await client.commit()

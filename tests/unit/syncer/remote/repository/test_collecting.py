@@ -11,9 +11,15 @@ from syncer.core.model import Kind
 from syncer.errors import CorruptionError, RemoteUnavailableError
 from syncer.ports.orders import Delete, write_one
 from syncer.remote.repository.client import DRAFT_S
+from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.maintenance.collecting import Collector
 from syncer.remote.repository.maintenance.marking import GRACE_NS, KEEP_NS
+from syncer.remote.repository.objects import Objects
+from syncer.remote.stores.memory import MemoryStore
+from syncer.remote.stores.port import Blob
 from tests import effort
 from tests.unit.syncer.remote.repository.aging import HOUR_NS, Place, committed
+from tests.unit.syncer.remote.repository.nodes import KEYS
 from tests.unit.syncer.remote.repository.share import fetched, listed, path, put, random_bytes
 
 
@@ -188,6 +194,54 @@ def test_who_looked_long_ago_looks_again_before_it_builds_on_that() -> None:
         await other.commit()
         assert await place.problems() == []
         assert set(await listed(place.client(3))) == {b"file0", b"new"}
+
+    trio.run(scenario)
+
+
+class Sleepy(MemoryStore):
+    """Whose machine sleeps for days in its third look at the indexes: the one before they are written anew."""
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.objects, clock=lambda: place.now_ns)
+        self._place = place
+        self._looks = 0
+
+    async def listing(self, *prefixes: str) -> list[Blob]:
+        found = await super().listing(*prefixes)
+        self._looks += "indexes/" in prefixes
+        if self._looks == 3:
+            self._place.now_ns += 2 * GRACE_NS
+        return found
+
+
+def test_a_collection_that_slept_takes_nothing_out_of_the_indexes() -> None:
+    """Others may have found by then that the pack is needed, for the other one that had its chunks is gone."""
+
+    async def scenario() -> None:
+        place = Place()
+        one = place.client(1)
+        for number in range(2):
+            await put(one, f"file{number}", random_bytes(number, 50_000))
+            await one.commit()
+        gone = (await listed(one))[path("file0")]
+        await write_one(one, Delete(path=gone.path, expect=gone.tag))
+        await one.commit()
+        for _ in range(2):
+            place.now_ns += GRACE_NS + HOUR_NS
+            before = {name for name in place.objects if name.startswith(("indexes/", "packs/"))}
+            objects = Objects(Sleepy(place), KEYS, lambda: place.now_ns / 1e9)
+            collector = Collector(objects, DeviceId(b"g" * 16), keep_ns=0)
+            if place.count("condemned/"):
+                with pytest.raises(RemoteUnavailableError, match="too long"):
+                    await collector.run()
+            else:
+                await collector.run()
+        assert {name for name in place.objects if name.startswith(("indexes/", "packs/"))} == before
+        for _ in range(2):
+            place.now_ns += GRACE_NS + HOUR_NS
+            await place.collect()
+        assert await place.problems() == []
+        assert len(before - place.objects.keys()) > 1
 
     trio.run(scenario)
 

@@ -164,6 +164,32 @@ def test_a_store_that_was_put_back_stops_whoever_wrote_since(tmp_path: Path) -> 
     play(scenario)
 
 
+def test_a_head_that_arrives_after_a_later_one_is_told_as_a_store_that_was_put_back(tmp_path: Path) -> None:
+    """Writes of heads in another order than they were made: the later commit is not gone unnoticed."""
+
+    async def scenario(store: MemoryStore) -> None:
+        machine = Machine(store, tmp_path / "head")
+        await machine.commits()
+        put, late = store.put, []
+
+        async def slow(name: str, data: bytes, *, absent: bool = False) -> bool:
+            if name.startswith("heads/") and not late:
+                late.append((name, data))
+                raise RemoteUnavailableError("no reply")
+            return await put(name, data, absent=absent)
+
+        store.put = slow  # type: ignore[method-assign]
+        with pytest.raises(RemoteUnavailableError):
+            await machine.commits()
+        assert await machine.commits() == DEVICE
+        await put(*late[0])
+        for each in (machine, Machine(store, tmp_path / "head")):
+            with pytest.raises(RolledBackError, match="head 2, which does not follow"):
+                await each.own.heads()
+
+    play(scenario)
+
+
 def test_a_device_that_was_forgotten_writes_a_head_again(tmp_path: Path) -> None:
     async def scenario(store: MemoryStore) -> None:
         machine = Machine(store, tmp_path / "head")
