@@ -199,18 +199,22 @@ def test_who_looked_long_ago_looks_again_before_it_builds_on_that() -> None:
 
 
 class Sleepy(MemoryStore):
-    """Whose machine sleeps for days in its third look at the indexes: the one before they are written anew."""
+    """Whose machine sleeps for days in a look at the indexes, behind the deletion of commits, before they are written."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place.objects, clock=lambda: place.now_ns)
         self._place = place
-        self._looks = 0
+        self._is_deleting = False
+
+    async def delete(self, name: str) -> None:
+        self._is_deleting = True
+        await super().delete(name)
 
     async def listing(self, *prefixes: str) -> list[Blob]:
         found = await super().listing(*prefixes)
-        self._looks += "indexes/" in prefixes
-        if self._looks == 3:
+        if self._is_deleting and "indexes/" in prefixes:
             self._place.now_ns += 2 * GRACE_NS
+            self._is_deleting = False
         return found
 
 
