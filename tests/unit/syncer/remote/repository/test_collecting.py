@@ -199,7 +199,7 @@ def test_who_looked_long_ago_looks_again_before_it_builds_on_that() -> None:
 
 
 class Sleepy(MemoryStore):
-    """Whose machine sleeps for days in a look at the indexes, behind the deletion of commits, before they are written."""
+    """Whose machine sleeps for days in a look at the indexes, when commits are gone, before they are written."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place.objects, clock=lambda: place.now_ns)
