@@ -20,16 +20,16 @@ from rich.text import Text
 PROJECT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(PROJECT))
 
+from tests.kit.ports import free_port  # noqa: E402 - a script is not in the package
 from tests.real.guest import SYSTEM_PATH  # noqa: E402 - a script is not in the package
 from tests.real.recipes import Took, blocks, environment_of, in_one_shell  # noqa: E402
-from tests.real.test_guide import free_port  # noqa: E402
 
 PICTURE: Final = PROJECT / "docs/picture.svg"
 WIDTH: Final = 100  # columns
 _QUIET: Final = ("PATH=", "until ")  # lines that the picture does without
 
 # Rich's own frame fetches a font from elsewhere; a picture in a clone must need nothing.
-_FRAME: Final = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">
+FRAME: Final = """<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}">
 <style>
 .{unique_id}-matrix {{ font-family: Menlo, Consolas, "DejaVu Sans Mono", monospace; font-size: {char_height}px;
   line-height: {line_height}px; }}
@@ -74,7 +74,7 @@ def draw(seen: list[Took]) -> str:
         console.print(Text.assemble(("$ ", "bold green"), (each.command, "bold white")), soft_wrap=False)
         if each.output:
             console.print(Text(each.output, style="bright_black" if each.command.startswith("ls") else "white"))
-    return console.export_svg(title="", code_format=_FRAME, unique_id="t")
+    return console.export_svg(title="", code_format=FRAME, unique_id="t")
 
 
 def main() -> None:

@@ -13,19 +13,13 @@ from pathlib import Path
 import pytest
 
 from tests import effort
+from tests.kit.chromium import chromium
+from tests.kit.debian import debian_tree, done, package, run_in
+from tests.kit.newcomer import walk
 from tests.system.namespaces import PROJECT
 
 CONSTRAINTS = PROJECT / "scripts/constraints.txt"
 COMMIT = ("git", "-c", f"safe.directory={PROJECT}", "describe", "--always", "--dirty", "--abbrev=12")
-
-
-def done(*command: str | Path, **environment: str) -> str:
-    """Run something that must end with 0; its stdout."""
-    ended = subprocess.run(
-        command, cwd=PROJECT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, f"{command}\n{ended.stdout}\n{ended.stderr}"
-    return ended.stdout
 
 
 def by_pip(home: Path) -> None:
@@ -68,14 +62,14 @@ def version() -> str:
 
 def debian_package(home: Path) -> None:
     """Installed, used, upgraded, removed and purged, as root, by apt: nothing is cut off while it is mounted."""
-    package = Path(done("scripts/deb", home / "deb").splitlines()[-1])
+    deb = package(home)
     newer = home / "newer.deb"
-    done("dpkg-deb", "-R", package, home / "unpacked")
+    done("dpkg-deb", "-R", deb, home / "unpacked")
     control = home / "unpacked/DEBIAN/control"
     control.write_text(control.read_text().replace(f"Version: {version()}", f"Version: {version()}+later"))
     done("dpkg-deb", "-Zxz", "-z0", "--root-owner-group", "--build", home / "unpacked", newer)
     tree = debian_tree(home / "tree")
-    for file, name in ((package, "now.deb"), (newer, "later.deb")):
+    for file, name in ((deb, "now.deb"), (newer, "later.deb")):
         (tree / name).write_bytes(file.read_bytes())
     told = run_in(tree, _LIFE)
     assert told.endswith("all of it\n")
@@ -127,38 +121,6 @@ def instructions(text: str) -> list[list[str]]:
     return [line.split(maxsplit=1) for line in lines.splitlines() if line.strip()]
 
 
-def debian_tree(tree: Path, *packages: str) -> Path:
-    """A fresh Debian 12, which gets packages as this machine does."""
-    mirror = done("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Codename: bookworm")
-    include = [f"--include={','.join(packages)}"] if packages else []
-    done("debootstrap", "--variant=minbase", *include, "bookworm", tree, mirror.splitlines()[0])
-    for settings in Path("/etc/apt/apt.conf.d").glob("*prox*"):
-        (tree / "etc/apt/apt.conf.d" / settings.name).write_bytes(settings.read_bytes())
-    (tree / "etc/resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())
-    return tree
-
-
-def run_in(tree: Path, script: str, *namespaces: str) -> str:
-    """Run a script as root of a tree, with a kernel around it; returns its stdout."""
-    (tree / "life").write_text(script)
-    inside = f"""
-        set -eu
-        # Mounts of tests beside this one are not held by the copy of them that is here.
-        findmnt -rno TARGET -t fuse.blocksync | xargs -r -d '\\n' umount -l
-        mount -t proc proc {tree}/proc
-        mount -t tmpfs none {tree}/dev
-        for name in null zero random urandom; do
-            touch {tree}/dev/$name
-            mount --bind /dev/$name {tree}/dev/$name
-        done
-        mknod {tree}/dev/fuse c 10 229 2>/dev/null || true
-        ip link set lo up
-        export PATH=/usr/local/bin:/usr/sbin:/usr/bin HOME=/root
-        exec chroot {tree} env -i PATH=$PATH HOME=$HOME DEBIAN_FRONTEND=noninteractive sh -eu /life
-    """
-    return done("unshare", "--mount", "--pid", "--fork", *namespaces, "--propagation", "private", "sh", "-c", inside)
-
-
 _LIFE = """
 refused() { if "$@" >/refused 2>&1; then echo "this should have failed: $*" >&2; exit 1; fi; cat /refused; }
 apt-get -qq update
@@ -199,7 +161,15 @@ test -e /srv/volume/volume.toml
 echo all of it
 """
 
-KINDS: tuple[Callable[[Path], None], ...] = (by_pip, by_pipx, debian_package, in_a_container)
+
+def newcomer(home: Path) -> None:
+    """From the package on a fresh tree to a conflict that is settled on the page, in a browser."""
+    with chromium() as browser:
+        told = walk(home, browser, lambda _seen, _step: None)
+    assert f"blocksync {version()} (build " in told
+
+
+KINDS: tuple[Callable[[Path], None], ...] = (by_pip, by_pipx, debian_package, in_a_container, newcomer)
 
 
 @pytest.mark.parametrize("kind", KINDS[: effort.count("packages")], ids=lambda kind: kind.__name__)
