@@ -30,13 +30,21 @@ from syncer.remote.repository.format.codec import Codec
 from syncer.remote.repository.format.entries import Bytes, Listed
 from syncer.remote.repository.format.indexes import Found
 from syncer.remote.repository.format.keys import ChunkId, Content
-from syncer.remote.repository.format.lists import ChunkList, Located, chunks_of, chunks_shape, window_parts
+from syncer.remote.repository.format.lists import (
+    ChunkList,
+    Located,
+    chunks_of,
+    chunks_shape,
+    fetch_chunks_of,
+    window_parts,
+)
 from syncer.remote.repository.format.packs import Pack, PackBuilder
 from syncer.remote.repository.format.prolly import Nodes
 from syncer.remote.repository.objects import Objects, fresh_salt
 
 CUTTERS: Final = max(2, min(4, os.cpu_count() or 1))
 """Windows at once. Each takes some three times its 4 MiB: what is read, joined, and compressed."""
+_WINDOWS: Final = 256  # a GiB; of their older version's chunk list 2.4 MB are read at once
 INDEXED_CHUNKS: Final = 100_000
 """After so many new chunks an index is written: 5 MB of it, some 2 GB of contents, 40 MB of memory."""
 
@@ -176,7 +184,12 @@ class Packer:
             await self.flush()
             await trio.to_thread.run_sync(cuts.settle, self, limiter=self._cutters)
 
-        await for_each(windows_to_cut(self.chunker, size, old_size, changed), work, CUTTERS + 1)  # one sends a pack
+        windows = windows_to_cut(self.chunker, size, old_size, changed)
+        while some := list(islice(windows, _WINDOWS)):
+            if file is not None and nodes is not None:
+                ranges = [(window, window + self.chunker.window_bytes) for window in some]
+                await trio.to_thread.run_sync(fetch_chunks_of, nodes, file, ranges)
+            await for_each(iter(some), work, CUTTERS + 1)  # one sends a pack
         return cuts
 
     async def cut_small(self, contents: Sequence[bytes]) -> list[Cuts]:

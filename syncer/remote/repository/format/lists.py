@@ -206,6 +206,17 @@ def chunks_of(nodes: Nodes, file: Bytes, start: int = 0, end: int | None = None)
                 yield chunk
 
 
+def fetch_chunks_of(nodes: Nodes, file: Bytes, ranges: Iterable[tuple[int, int]]) -> None:
+    """Have nodes at hand in which `chunks_of` looks for some ranges: a request for each level, not for each range."""
+    if isinstance(file.chunks, Root):
+        numbers = {
+            number
+            for start, end in ranges
+            for number in range(max(start // PART_BYTES - 1, 0), (end - 1) // PART_BYTES + 1)
+        }
+        prolly.get(nodes, file.chunks, map(_chunk_key, numbers))
+
+
 class ChunkList:
     """A chunk list that is being made: of an older one, of which some windows are cut anew."""
 
