@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
+from itertools import groupby
 from typing import Final
+
+import click
 
 from blockfs.cli.parameters import Place
 from blockfs.control.client import ControlClient
 from blockfs.control.maps import BlockMapReply, CellMsg, SharerMsg, SharingReply
 from blockfs.errors import UsageError
 from blockfs.runtime.output import JsonValue, json_line, printable, shown, tell
+from blockfs.runtime.terminal import Paint, Painter
 from blockfs.runtime.units import format_size
 
 COLUMNS: Final = 64
@@ -21,6 +26,8 @@ MOST: Final = 20
 _HOLE, _STAGED, _OWN, _MORE = ".", "~", "#", "+"
 _LETTERS: Final = "abcdefghijklmnop"
 _BAR: Final = 20
+_ABOVE: Final = 2  # lines of `drawn` before the map
+_PAINTS: Final = {_HOLE: Paint.FAINT, _STAGED: Paint.BUSY, _OWN: None}
 
 
 def show(place: Place, path: bytes, *, as_json: bool) -> None:
@@ -49,8 +56,16 @@ def _show_map(client: ControlClient, path: bytes, *, as_json: bool) -> None:
     if as_json:
         json_line("map", map_fields(found))
     else:
-        for line in drawn(found):
-            tell(line)
+        painter = Painter.of(sys.stdout, os.environ)
+        rows = range(_ABOVE, _ABOVE + -(-len(found.cells) // COLUMNS))
+        for number, line in enumerate(drawn(found)):
+            click.echo(painted(line, painter) if number in rows else painter(line), color=painter.is_on)
+
+
+def painted(marks: str, painter: Painter) -> str:
+    """A row of the map in colours, which repeat what its characters say: shared ones are what dedup saves."""
+    runs = groupby(marks, key=lambda mark: _PAINTS.get(mark, Paint.GOOD))
+    return "".join(painter("".join(run), paint) for paint, run in runs)
 
 
 def _show_sharing(client: ControlClient, *, as_json: bool) -> None:
