@@ -5,6 +5,8 @@ Its blocking calls run in threads of ours; its asynchronous ones want asyncio. I
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -79,7 +81,7 @@ class OpendalStore:
 
     async def open(self, *, create: bool = False) -> StoreInfo:  # noqa: ARG002 -- it can't be made
         """See BlobStore."""
-        await self._run(lambda: next(iter(self._operator.list("", limit=1)), None))
+        await self._run(lambda: asyncio.run(self._first()))
         return StoreInfo(text=self._text, absent="mostly")
 
     async def get(self, name: str, span: tuple[int, int] | None = None, *, most_bytes: int = MAX_BLOB_BYTES) -> bytes:
@@ -199,16 +201,42 @@ class OpendalStore:
 
     def _listed(self, prefix: str) -> list[tuple[Blob, str | None]]:
         """Each with its ETag."""
+        found, number = asyncio.run(self._entries(prefix))
+        if not number:
+            self._see_that_it_is_a_store()
+        found.sort(key=lambda each: each[0].name)
+        return found
+
+    def _see_that_it_is_a_store(self) -> None:
+        """OpenDAL takes any web page for an empty listing. A store says that there is no object of a random name.
+
+        Raises:
+            BadReplyError: It is none.
+        """
+        from opendal.exceptions import NotFound  # noqa: PLC0415 -- as above
+
+        with contextlib.suppress(NotFound):
+            self._operator.stat(secrets.token_hex(16))
+            raise BadReplyError(f"{self._text} tells of an object that nobody has written: what answers there is no S3")
+
+    async def _entries(self, prefix: str) -> tuple[list[tuple[Blob, str | None]], int]:
+        """Objects of ours, and how many there are of all."""
+        # Its synchronous listings wait for the store with the interpreter's lock, and so stop all threads: these don't.
         found: list[tuple[Blob, str | None]] = []
-        for number, entry in enumerate(self._operator.list(prefix, recursive=True)):
-            if number >= MAX_NAMES:
+        number = 0
+        async for entry in await self._operator.to_async_operator().list(prefix, recursive=True):
+            number += 1
+            if number > MAX_NAMES:
                 raise BadReplyError(f"{self._text} has more than {MAX_NAMES} objects")
             about = entry.metadata
             if is_name(entry.path) and not about.is_dir:
                 when = _modified_ns(self._text, about.last_modified)
                 found.append((Blob(entry.path, about.content_length, when), about.etag))
-        found.sort(key=lambda each: each[0].name)
-        return found
+        return found, number
+
+    async def _first(self) -> None:
+        async for _ in await self._operator.to_async_operator().list("", limit=1):
+            return
 
 
 def s3_store(bucket: str, prefix: str, environ: Mapping[str, str], pace: Pace = REMOTE) -> OpendalStore:

@@ -16,6 +16,7 @@ from syncer.remote.http.address import parse_address
 from syncer.remote.http.transport import HttpSettings
 from syncer.remote.stores import directory, watching
 from syncer.remote.stores.directory import DirectoryStore
+from syncer.remote.stores.opendal import s3_store
 from syncer.remote.stores.pacing import LOCAL, REMOTE, Pace, paced, poll
 from syncer.remote.stores.swift import SwiftStore, TempAuth
 from tests.fakes.httpscript import Answer, Arrived, serving
@@ -89,6 +90,33 @@ def test_a_look_at_the_heads_of_a_swift_is_one_request() -> None:
     assert len(asked) == 5  # the first look, three in vain, and the one that finds something
     assert {(one.method, one.path) for one in asked} == {("GET", "/v1/AUTH_a/box")}
     assert all("prefix=heads%2F" in one.target for one in asked)
+
+
+def test_a_look_at_the_heads_of_an_s3_is_one_request() -> None:
+    """The server is a thread of this process: it never answers a listing that keeps the interpreter's lock."""
+    asked: list[Arrived] = []
+
+    def answer(arrived: Arrived) -> Answer:
+        asked.append(arrived)
+        at = f"2023-11-14T22:13:2{int(len(asked) == 5)}.000Z"
+        rows = "".join(
+            f"<Contents><Key>sub/heads/{n:032x}</Key><LastModified>{at}</LastModified>"
+            f"<ETag>&quot;{n}&quot;</ETag><Size>256</Size></Contents>"
+            for n in range(6)
+        )
+        return Answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{rows}</ListBucketResult>".encode())
+
+    async def main() -> None:
+        store = s3_store("box", "sub", environ, Pace(first_s=0.01, most_s=0.05))
+        with trio.fail_after(HANG_S):
+            seen = await store.wait("heads/", None)
+            assert await store.wait("heads/", seen) != seen
+
+    with serving(answer) as script:
+        environ = {"AWS_ENDPOINT_URL": script.url, "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "secret"}
+        trio.run(main)
+    assert len(asked) == 5
+    assert all(one.method == "GET" and "prefix=sub/heads/" in one.target.replace("%2F", "/") for one in asked)
 
 
 async def _made(path: Path, pace: Pace = NEVER) -> DirectoryStore:
