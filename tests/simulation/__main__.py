@@ -14,6 +14,7 @@ python -m tests.simulation mutants FIRST COUNT  kills these mutants of the plann
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -108,6 +109,10 @@ REPOSITORIES = {
 def main() -> None:
     """Dispatch."""
     verb, *numbers = sys.argv[1], *map(int, sys.argv[2:])
+    if verb in REPOSITORIES and os.environ.get("PYTHONHASHSEED") != "0":
+        # A client of a repository goes through sets, so else a seed would be another history in each process.
+        command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
     if verb == "seeds":
         seeds(*numbers)
     elif verb == "replay":

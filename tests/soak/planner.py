@@ -1,4 +1,4 @@
-"""Rings R0 and R2, and four devices at once, with fresh seeds: see docs/design/planner.md section 6."""
+"""Rings R0 and R2, four devices at once, on containers and repositories, with fresh seeds: docs/design/planner.md."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ from tests.simulation import workers
 from tests.soak.report import Report
 
 MINUTES = 30
+RINGS: Final = (
+    ("seeds", "ring R0"),
+    ("engine", "ring R2"),
+    ("crowd", "four devices"),
+    ("repository", "ring R2 on a repository"),
+    ("repository-crowd", "four devices of a repository"),
+)
 _BATCH: Final = 20_000
 
 
@@ -20,7 +27,7 @@ def run(scale: float, report: Report) -> None:
         AssertionError: A seed violates an invariant; it is named, and replays exactly.
     """
     first = int(time.time()) * 1_000_000
-    for verb, ring in (("seeds", "ring R0"), ("engine", "ring R2"), ("crowd", "four devices")):
+    for verb, ring in RINGS:
         wanted, done = effort.soak(ring, scale), 0
         while done < wanted:
             batch = min(_BATCH, wanted - done)
