@@ -354,7 +354,7 @@ def test_one_version_of_the_remote_is_one_content_with_its_metadata(tmp_path: Pa
             if row.remote is not None:
                 assert named.setdefault(row.remote, _of(row.node)) == _of(row.node), row
 
-    rounds = share_of(ROUNDS, remote)
+    rounds = max(4, share_of(ROUNDS, remote))
     for number in range(rounds):
         for user, device in zip(users, devices, strict=True):
             for _ in range(2 + number % 3):
