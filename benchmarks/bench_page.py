@@ -71,8 +71,8 @@ def _measure(seen: Visit, root: Path, pid: int) -> list[Result]:
 
 def _paint_s(seen: Visit) -> float:
     seen.go("/")
-    seen.page.wait_for_load_state("load")
-    found = seen.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0]?.startTime || 0")
+    seen.page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
+    found = seen.page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     return float(found) / 1000
 
 
