@@ -31,7 +31,7 @@ from syncer.remote.repository.format.sealed import Kind
 from syncer.remote.repository.maintenance.checking import Checker
 from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.stores.opening import make_store
-from tests.kit.ports import free_port
+from tests.kit.ports import free_port, free_ports
 from tests.kit.repositories import GRID, PASSPHRASE, make_repository, password_file
 from tests.kit.starting import PROJECT
 from tests.kit.swift import KEY, USER
@@ -131,7 +131,7 @@ class OnSwift:
     def __init__(self, home: Path) -> None:
         self._folder = home / "swift"
         self._folder.mkdir()
-        self._start("start")
+        self._start("start", "--port", str(free_ports(4)))  # each of its servers has one, also after a restart
         self._address = json.loads((self._folder / "state.json").read_text())["url"]
         os.environ.update(ST_AUTH=f"{self._address}/auth/v1.0", ST_USER=USER, ST_KEY=KEY)
         self.url = f"swift://{self._address.partition('://')[2]}/six"
