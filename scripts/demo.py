@@ -261,7 +261,8 @@ def synchronise(machines: Machines, first: Path) -> None:
 
 def keep_open(machines: Machines) -> None:
     """Let somebody look at it."""
-    say(f"\nlook at it in a browser: {machines.watch()}")
+    say("\nlook at it in a browser:")
+    console.print(machines.watch(), markup=False, soft_wrap=True)  # a link in two lines is none
     if sys.stdin.isatty():
         say(f"and at the files in {machines.home}; Enter takes all of it away")
         sys.stdin.readline()
