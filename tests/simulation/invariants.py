@@ -178,7 +178,10 @@ def check_copies(names: Iterable[tuple[bytes, object]]) -> None:
 
 
 def check_frozen(plan: Plan) -> None:
-    """Unknown nodes are not touched on either side, and nothing above them goes away."""
+    """Unknown nodes are not touched on either side, and nothing above them goes away or is changed.
+
+    A directory above them that the other side lacks may be made there.
+    """
     frozen = plan.local_state.frozen.keys() | plan.remote_state.frozen.keys()
     if not frozen:
         return
@@ -190,7 +193,7 @@ def check_frozen(plan: Plan) -> None:
                 untouchable.add(node.parent)
                 node = state.tree.get(node.parent)
     for action in (*plan.local, *plan.remote):
-        allowed = action.nid not in untouchable
+        allowed = action.nid not in untouchable or (isinstance(action, Mkdir) and action.nid not in frozen)
         require(allowed, f"I5 frozen: {type(action).__name__} on a node that is not known")
 
 
