@@ -272,6 +272,13 @@ def keep_open(machines: Machines) -> None:
             signal.pause()
 
 
+def take_away(machines: Machines) -> None:
+    """End and remove all of it, whoever asks a second time meanwhile (make and timeout(1) both tell us)."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)  # not SIG_IGN, which what we start would have as well
+    machines.close()
+
+
 def main() -> int:
     """Run the demo; 0 when every promise held."""
     free = shutil.disk_usage(tempfile.gettempdir()).free
@@ -283,7 +290,7 @@ def main() -> int:
     try:
         with ExitStack() as stack:
             machines = Machines(Path(tempfile.mkdtemp(prefix="blocksync-demo-")))
-            stack.callback(machines.close)
+            stack.callback(take_away, machines)
             synchronise(machines, fill(machines))
             neighbours.show(machines.home / "lan", machines.home / "machine-c" / "golden.img", say)
             if os.environ.get("UI", "0") not in {"", "0"}:
