@@ -53,15 +53,17 @@ class ContentWriter:
             raise FsError(errno.EFBIG, f"inode {ino}: a write to {end}")
         if not data:
             return 0
-        known: tuple[int, Edges | None] = (-1, None)
+        known: tuple[FileState | None, int, Edges] = (None, 0, {})
         while True:
             self._wait_for_room(ino, len(data), may_block=may_block)
             with self._stores.lock:
                 self._table.gate.enter(may_block=may_block)
                 state = self._table.get_cold(ino)
-                stamp, edges = known
+                edges: Edges | None = known[2]
                 pages = _edge_pages(state, offset, end)
-                if stamp != state.stamp:
+                # What was read outside counts while nothing has changed. A seal changes nothing, but it closes the
+                # generation, which may have had the other edge.
+                if known[:2] != (state, state.stamp) or any(page not in known[2] for page in pages):
                     edges = self._read_edges(state, pages, may_block=may_block) if pages else {}
                 if edges is not None:
                     try:
@@ -71,7 +73,7 @@ class ContentWriter:
                         raise
                 stamp = state.stamp
             # Nobody waits for this read but its writer. If the file changed meanwhile, what was read is void.
-            known = (stamp, {page: self._reader.read(ino, page * PAGE, PAGE, may_block=True) for page in pages})
+            known = (state, stamp, {page: self._reader.read(ino, page * PAGE, PAGE, may_block=True) for page in pages})
 
     def ask(self, length: int) -> None:
         """Refuse if the host has no room for `length` more bytes now. Nothing is kept for whoever asks.

@@ -4,7 +4,7 @@ import errno
 import os
 import threading
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -224,26 +224,51 @@ def test_completing_a_cold_page_would_block(filesystem: Filesystem, ino: int, mo
     assert content(filesystem, b"f") == b"x" * 10 + b"y" + b"x" * 4085
 
 
+@pytest.mark.parametrize("sealed", [False, True], ids=["staged", "sealed, and nothing of it is kept"])
 def test_a_page_that_changes_while_it_is_read_is_read_again(
-    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch, sealed: bool
 ) -> None:
     """The completing read runs without the lock: what it found is void if somebody wrote meanwhile."""
     filesystem.files.write(ino, 0, b"x" * 4096)
     filesystem.files.flush()
+
+    def meanwhile() -> None:
+        filesystem.files.write(ino, 0, b"z" * 4096)
+        if sealed:
+            filesystem.files.flush()
+
+    interrupt_reads(filesystem, monkeypatch, meanwhile)
+    filesystem.files.write(ino, 10, b"y", may_block=True)
+    assert content(filesystem, b"f") == b"z" * 10 + b"y" + b"z" * 4085
+
+
+def test_a_seal_while_one_edge_of_a_write_is_read_does_not_take_the_other(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first page is staged where the write goes until the seal closes that; the last one has to be read."""
+    filesystem.files.write(ino, 0, b"x" * 8192)
+    filesystem.files.flush()
+    handle = filesystem.files.open(ino, os.O_RDWR)  # what is known of the file stays the same over the seal
+    filesystem.files.write(ino, 0, b"z" * 4096)
+    interrupt_reads(filesystem, monkeypatch, filesystem.files.flush)
+    filesystem.files.write(ino, 4090, b"y" * 12, may_block=True)
+    filesystem.files.release(handle)
+    assert content(filesystem, b"f") == b"z" * 4090 + b"y" * 12 + b"x" * 4090
+
+
+def interrupt_reads(filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> None:
+    """No block is in memory; while the first one is read, something happens."""
     real = filesystem.blocks.read
-    interruptions = iter([True])
+    happenings = iter([meanwhile])
 
     def cold(block_id: bytes, start: int, length: int, *, may_block: bool = True) -> bytes:
         if not may_block:
             raise WouldBlock
         found = real(block_id, start, length)  # type: ignore[arg-type]
-        if next(interruptions, False):
-            filesystem.files.write(ino, 0, b"z" * 4096)
+        next(happenings, lambda: None)()
         return found
 
     monkeypatch.setattr(filesystem.blocks, "read", cold)
-    filesystem.files.write(ino, 10, b"y", may_block=True)
-    assert content(filesystem, b"f") == b"z" * 10 + b"y" + b"z" * 4085
 
 
 def test_cutting_inside_a_sealed_block_would_block(filesystem: Filesystem, ino: int) -> None:
