@@ -6,6 +6,8 @@ import os
 import subprocess
 from pathlib import Path
 
+from tests.kit.hostfs import LET_GO, apart
+
 PROJECT = Path(__file__).resolve().parents[2]
 
 
@@ -44,8 +46,7 @@ def command_in(tree: Path, script: str, *namespaces: str) -> list[str]:
     (tree / "life").write_text(script)
     inside = f"""
         set -eu
-        # Mounts of tests beside this one are not held by the copy of them that is here.
-        findmnt -rno TARGET -t fuse.blocksync | xargs -r -d '\\n' umount -l
+        {LET_GO}
         mount -t proc proc {tree}/proc
         mount -t tmpfs none {tree}/dev
         for name in null zero random urandom; do
@@ -57,5 +58,5 @@ def command_in(tree: Path, script: str, *namespaces: str) -> list[str]:
         export PATH=/usr/local/bin:/usr/sbin:/usr/bin HOME=/root
         exec chroot {tree} env -i PATH=$PATH HOME=$HOME DEBIAN_FRONTEND=noninteractive sh -eu /life
     """
-    apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", *namespaces, "--propagation", "private"]
-    return [*apart, "sh", "-c", inside]
+    unshare = ["unshare", "--mount", "--pid", "--fork", "--kill-child", *namespaces, "--propagation", "private"]
+    return apart(*unshare, "sh", "-c", inside)

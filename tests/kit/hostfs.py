@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,21 @@ REFLINKS = {"xfs": (320, "mkfs.xfs", "-q", "-m", "reflink=1"), "btrfs": (1024, "
 """Of each filesystem with reflinks the size in MiB and what makes it. Nearly nothing of it is written; a smaller btrfs
 says that it is full while a third of it is free, and one that is full kills who touches a mapped page:
 docs/guide/full-disk.md."""
+
+APART = Path(tempfile.gettempdir(), "blocksync-tests-mounts.lock")
+"""Locked by who makes a mount namespace, until it has let go of others' mounts, and by who unmounts a host."""
+
+LET_GO = r"""
+findmnt -rno TARGET,FSTYPE | awk '/\/pytest-of-/ || $2 == "fuse.blocksync" { print $1 }' | tac |
+    while read -r target; do umount --lazy "$(printf %b "$target")"; done
+flock --unlock 9
+"""
+"""For a shell in a new mount namespace, first of all: the copies there keep mounts alive that other tests have ended."""
+
+
+def apart(*command: str) -> list[str]:
+    """A command that makes a mount namespace, `unshare`, of which the first to run is a shell with `LET_GO`."""
+    return ["sh", "-c", f'exec 9>"{APART}"; flock 9; exec "$@"', "sh", *command]
 
 
 @contextlib.contextmanager
@@ -27,7 +44,7 @@ def mounted_file(home: Path, size_bytes: int, *mkfs: str, options: str = "loop")
     try:
         yield path
     finally:
-        run("umount", path)
+        umount(path)
 
 
 @contextlib.contextmanager
@@ -36,6 +53,13 @@ def reflinking(home: Path, kind: str, options: str = "loop") -> Iterator[Path]:
     size, *mkfs = REFLINKS[kind]
     with mounted_file(home, int(size) * MIB, *map(str, mkfs), options=options) as path:
         yield path
+
+
+def umount(path: Path) -> None:
+    """Unmount a filesystem for good: nobody's namespace has it any more, its loop device and file are free."""
+    with APART.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        run("umount", path)
 
 
 def run(*command: str | Path) -> None:

@@ -12,11 +12,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.kit.hostfs import LET_GO, apart
+
 PROJECT = Path(__file__).resolve().parents[2]
 
-_PROLOGUE = """
-set -euo pipefail
-umount --lazy --all --types fuse.blocksync  # of other tests: a copy here would keep them alive
+_PROLOGUE = f"set -euo pipefail\n{LET_GO}" + """
 mount -t tmpfs -o mode=1777 none /mnt
 mkdir -p ${INSTALLED:=/mnt/none}/usr/sbin /mnt/sbin/upper /mnt/sbin/work /mnt/dev /mnt/project /mnt/python /mnt/m
 layers=lowerdir="$INSTALLED/usr/sbin:/usr/sbin",upperdir=/mnt/sbin/upper,workdir=/mnt/sbin/work
@@ -61,7 +61,7 @@ def in_namespace(script: str, **environment: str) -> subprocess.CompletedProcess
     """Run a bash script as root in a new mount namespace; it stops at the first command that fails."""
     assert os.geteuid() == 0, "this test makes a mount namespace and device nodes: run it as root"
     return subprocess.run(
-        ["unshare", "--mount", "--propagation", "private", "bash", "-c", _PROLOGUE + script],
+        apart("unshare", "--mount", "--propagation", "private", "bash", "-c", _PROLOGUE + script),
         env={
             **os.environ,
             "PROJECT": str(PROJECT),

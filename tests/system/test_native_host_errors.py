@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.hostfs import REFLINKS, run
+from tests.kit.hostfs import REFLINKS, run, umount
 from tests.system.machines import Ended, Machines
 
 FRONTENDS = ("kernel",)
@@ -28,7 +28,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        run("umount", path)
+        umount(path)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def machines(fuse: None, disk: Path, tmp_path: Path) -> Iterator[Machines]:
         finally:
             made.close()
     finally:
-        run("umount", host)
+        umount(host)
 
 
 def end(machines: Machines, name: str) -> Ended:

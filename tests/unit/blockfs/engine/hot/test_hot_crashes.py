@@ -15,7 +15,7 @@ from pathlib import Path
 from blockfs.engine.filesystem import Filesystem
 from blockfs.tree.schema import PLAIN_FORMAT, ROOT_INO
 from tests import effort
-from tests.kit.hostfs import reflinking, run
+from tests.kit.hostfs import reflinking, run, umount
 from tests.unit.blockfs.engine.hot.hosts import BLOCK, PAGE, config, content, create, find, format_of, hot, make, sealed
 from tests.unit.blockfs.engine.volumes import Died, Killer, findings
 
@@ -162,7 +162,7 @@ def test_a_power_cut_before_any_step_keeps_the_promises(tmp_path: Path) -> None:
             fd = os.open(host, os.O_RDONLY)
             fcntl.ioctl(fd, _GOING_DOWN, _NO_LOG)
             os.close(fd)
-            run("umount", host)
+            umount(host)
             run("mount", "-o", "loop", there / "host.img", host)
             check(volume, promises, f"{at}: {steps[at]}")
         (there / "host.img").unlink()
