@@ -98,6 +98,18 @@ def merge_meta(base: Node | None, local: Node, remote: Node) -> Meta:
     )
 
 
+def _as_known(base: Node | None, survivor: Node) -> Node:
+    """What is made anew on a side that has lost it has what was known of it, where the other has no opinion.
+
+    A directory of the server's without a marker has none at all: it would be told the mode that a new one gets here.
+    Times are not of a version that nobody here has seen.
+    """
+    if base is None:
+        return survivor
+    meta = replace(base.meta.overlaid(survivor.meta), mtime_ns=survivor.meta.mtime_ns)
+    return survivor if meta == survivor.meta else replace(survivor, meta=meta)
+
+
 def _special(base: int | None, local: int | None, remote: int | None) -> int | None:
     """As `_field`; without a base nothing was removed, so the bits of both sides are united."""
     if base is None and local is not None and remote is not None:
@@ -218,11 +230,11 @@ class _Merge:
             if nid not in self.holding:
                 return None
             self.notes.append((NoteKind.KEPT, nid, "deleted, but kept for what is in it and is not synced"))
-            return survivor
+            return _as_known(base, survivor)
         if survivor.kind is Kind.DIRECTORY:
             self.moved_away[nid] = side
         self.notes.append((NoteKind.EDIT_WINS, nid, "deleted on one side, changed on the other: kept"))
-        return survivor
+        return _as_known(base, survivor)
 
     def _rescue(self, side: Tree) -> None:
         """A directory that was moved here and deleted there comes back as it is here: with its content.
@@ -333,7 +345,9 @@ class _Merge:
                 continue
             known = self.remote.get(parent) or self.local.get(parent) or self.base.get(parent)
             # A child of a directory that nobody knows (its row was lost in a crash) goes to the top.
-            node = known if known is not None else Node(parent=ROOT, name=b"recovered", kind=Kind.DIRECTORY)
+            node = Node(parent=ROOT, name=b"recovered", kind=Kind.DIRECTORY)
+            if known is not None:
+                node = _as_known(self.base.get(parent), known)
             self.target[parent] = node if node.parent != PARK else node.placed(ROOT, parse_park_name(node.name)[1])
             self.notes.append((NoteKind.KEPT, parent, "deleted, but kept for what is below it"))
             stack.append(parent)

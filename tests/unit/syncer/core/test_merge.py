@@ -84,6 +84,14 @@ def test_a_directory_survives_if_anything_below_it_survives() -> None:
     assert NoteKind.KEPT in {note.kind for note in made.notes}
 
 
+def test_what_comes_back_has_the_mode_that_was_known_where_the_server_says_none() -> None:
+    """A directory's marker may be gone there, and a client that knows no modes may have written the file anew."""
+    base: Nodes = {1: folder("d", mode=0o711), 2: file("f", 1, mode=0o755)}
+    remote: Nodes = {1: folder("d", mode=None), 2: file("f", 9, mode=None, mtime=None), 3: file("g", 1, parent=1)}
+    made = plan(base, {}, remote)
+    assert {made.target[Nid(1)].meta, made.target[Nid(2)].meta} == {meta_of(0o711), meta_of(0o755)}
+
+
 def test_directories_moved_into_each_other_take_the_servers_places() -> None:
     base: Nodes = {1: folder("a"), 2: folder("b"), 3: file("f", 1, parent=1)}
     local: Nodes = {1: folder("a", parent=2), 2: folder("b"), 3: file("f", 1, parent=1)}
