@@ -24,7 +24,7 @@ findmnt -rno TARGET,FSTYPE | awk '/\/pytest-of-/ || $2 == "fuse.blocksync" { pri
     while read -r target; do umount --lazy "$(printf %b "$target")"; done
 flock --unlock 9
 """
-"""For a shell in a new mount namespace, first of all: the copies there keep mounts alive that other tests have ended."""
+"""For a shell in a new mount namespace, first of all: its copies of mounts keep alive what other tests have ended."""
 
 
 def apart(*command: str) -> list[str]:

@@ -16,7 +16,7 @@ from tests.kit.hostfs import LET_GO, apart
 
 PROJECT = Path(__file__).resolve().parents[2]
 
-_PROLOGUE = f"set -euo pipefail\n{LET_GO}" + """
+_PROLOGUE = """
 mount -t tmpfs -o mode=1777 none /mnt
 mkdir -p ${INSTALLED:=/mnt/none}/usr/sbin /mnt/sbin/upper /mnt/sbin/work /mnt/dev /mnt/project /mnt/python /mnt/m
 layers=lowerdir="$INSTALLED/usr/sbin:/usr/sbin",upperdir=/mnt/sbin/upper,workdir=/mnt/sbin/work
@@ -60,8 +60,9 @@ gone() { tail --pid="$1" -f /dev/null; }
 def in_namespace(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a bash script as root in a new mount namespace; it stops at the first command that fails."""
     assert os.geteuid() == 0, "this test makes a mount namespace and device nodes: run it as root"
+    whole = f"set -euo pipefail\n{LET_GO}{_PROLOGUE}{script}"
     return subprocess.run(
-        apart("unshare", "--mount", "--propagation", "private", "bash", "-c", _PROLOGUE + script),
+        apart("unshare", "--mount", "--propagation", "private", "bash", "-c", whole),
         env={
             **os.environ,
             "PROJECT": str(PROJECT),
