@@ -13,7 +13,7 @@ import click
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
-from blockfs.blocks.scrub import Step, scrub
+from blockfs.blocks.maintenance.scrub import Step, scrub
 from blockfs.blocks.sources import Deliver, DirectorySource, deliver_again, fetch_again
 from blockfs.cli.parameters import PATH, blocks_without_tree, json_option, place_of, progress
 from blockfs.control.client import ControlClient

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Final
 
-from blockfs.blocks.gc import CollectionStopped, is_due, unreferenced_bytes
+from blockfs.blocks.maintenance.gc import CollectionStopped, is_due, unreferenced_bytes
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log

@@ -11,20 +11,20 @@ from typing import Final
 import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.gc import CollectionStopped, collect
 from blockfs.blocks.ids import LOST_BLOCK, BlockId
-from blockfs.blocks.scrub import ScrubResult, ScrubStopped, Step, cut_segments
-from blockfs.blocks.scrub import scrub as scrub_blocks
+from blockfs.blocks.maintenance.gc import CollectionStopped, collect
+from blockfs.blocks.maintenance.scrub import ScrubResult, ScrubStopped, Step, cut_segments
+from blockfs.blocks.maintenance.scrub import scrub as scrub_blocks
 from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, LossMsg, ScrubReply
 from blockfs.engine.durable.staging_check import missing_staging
 from blockfs.engine.portions import Stop, never
 from blockfs.engine.space.ballast import Ballast
 from blockfs.errors import BlockfsError
-from blockfs.tree.check import Examination, examine
-from blockfs.tree.check_leaves import split
 from blockfs.tree.committed import CommittedView
-from blockfs.tree.draft import World
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.check import Examination, examine
+from blockfs.tree.fsck.draft import World
+from blockfs.tree.fsck.findings import Problem
+from blockfs.tree.fsck.leaves import split
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, SNAPSHOTS_NAME
 from blockfs.tree.store import Tree

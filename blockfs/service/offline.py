@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.scrub import Step
+from blockfs.blocks.maintenance.scrub import Step
 from blockfs.control.protocol import GcReply, ScrubReply
 from blockfs.control.snapshots import SnapshotMsg
 from blockfs.engine.config import EngineConfig

@@ -15,9 +15,9 @@ import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.environment import structural_damage
-from blockfs.blocks.rebuild import rebuild_index, refuse_in_use
-from blockfs.blocks.repair import complete_sidecars, repair_headers
-from blockfs.blocks.scrub import cut_segments
+from blockfs.blocks.maintenance.rebuild import rebuild_index, refuse_in_use
+from blockfs.blocks.maintenance.repair import complete_sidecars, repair_headers
+from blockfs.blocks.maintenance.scrub import cut_segments
 from blockfs.control.protocol import FindingMsg, FsckReply
 from blockfs.engine.content.staging import Key, encode_name
 from blockfs.engine.durable.staging_check import staged_files
@@ -29,10 +29,10 @@ from blockfs.runtime.output import shown
 from blockfs.runtime.volumes import is_volume
 from blockfs.service.maintenance import fsck_reply, segment_findings
 from blockfs.service.pages import refuse_damaged_index, refuse_damaged_tree
-from blockfs.tree.check_newer import named_hot_files
-from blockfs.tree.draft import Draft, StagedFile, World
-from blockfs.tree.findings import Problem
-from blockfs.tree.repair import TreeRepair, bring_up_to_date
+from blockfs.tree.fsck.draft import Draft, StagedFile, World
+from blockfs.tree.fsck.findings import Problem
+from blockfs.tree.fsck.newer import named_hot_files
+from blockfs.tree.fsck.repair import TreeRepair, bring_up_to_date
 
 Step = Callable[[str], None]
 """Told what begins now, for a person who waits."""

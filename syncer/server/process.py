@@ -13,7 +13,7 @@ from functools import partial
 from types import FrameType
 from typing import Any, Final
 
-from blockfs.blocks.gc import CollectionStopped
+from blockfs.blocks.maintenance.gc import CollectionStopped
 from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
 from syncer.errors import SyncerError, UsageError

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from blockfs.tree.check import examine
 from blockfs.tree.committed import CommittedView
-from blockfs.tree.draft import MissingBlocks, World
-from blockfs.tree.findings import Finding
+from blockfs.tree.fsck.check import examine
+from blockfs.tree.fsck.draft import MissingBlocks, World
+from blockfs.tree.fsck.findings import Finding
 from blockfs.tree.schema import Table, decode_u64
 
 

@@ -6,7 +6,7 @@ import os
 
 from blockfs.engine.content.hostfile import data_extents
 from blockfs.engine.content.staging import Key, decode_name, encode_name
-from blockfs.tree.draft import StagedFile
+from blockfs.tree.fsck.draft import StagedFile
 from blockfs.tree.schema import Generation
 from blockfs.tree.store import Tree
 

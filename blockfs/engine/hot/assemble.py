@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from blockfs.blocks.reader import SegmentFile
+from blockfs.blocks.segments.reader import SegmentFile
 from blockfs.engine.content.hostfile import translated
 from blockfs.engine.context import Stores
 from blockfs.engine.hot.addresses import PAGE, Run, Stored, runs

@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
-from blockfs.blocks.gc import Marks
 from blockfs.blocks.ids import ID_SIZE
+from blockfs.blocks.maintenance.gc import Marks
 from syncer.server.catalogue import contents
 from syncer.server.catalogue.catalogue import Catalogue, Change, Reading
 from syncer.server.catalogue.commits import Commits

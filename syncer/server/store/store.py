@@ -19,9 +19,9 @@ from typing import Final, Self
 
 import msgspec
 
-from blockfs.blocks import gc
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import ID_SIZE
+from blockfs.blocks.maintenance import gc
 from syncer.core.subtrees import Guard
 from syncer.protocol.extensions.bulk import Operation, Result
 from syncer.protocol.extensions.changes import ChangesPage

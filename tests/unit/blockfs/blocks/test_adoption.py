@@ -18,18 +18,18 @@ from hypothesis import strategies as st
 
 from blockfs.blocks import index as indexes
 from blockfs.blocks import layout as layouts
-from blockfs.blocks import reclaim
-from blockfs.blocks.adoption import Found
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.gc import collect
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.blocks.index import Row, SegmentState
-from blockfs.blocks.rebuild import RebuildResult, rebuild_index
-from blockfs.blocks.reclaim import Reclaimer
-from blockfs.blocks.repair import complete_sidecars, repair_headers
-from blockfs.blocks.scrub import cut_segments, scrub
-from blockfs.blocks.segment import ADOPTED, PAGE, RAW, pack_place, unpack_place
+from blockfs.blocks.maintenance import reclaim
+from blockfs.blocks.maintenance.gc import collect
+from blockfs.blocks.maintenance.rebuild import RebuildResult, rebuild_index
+from blockfs.blocks.maintenance.reclaim import Reclaimer
+from blockfs.blocks.maintenance.repair import complete_sidecars, repair_headers
+from blockfs.blocks.maintenance.scrub import cut_segments, scrub
+from blockfs.blocks.segments.adoption import Found
+from blockfs.blocks.segments.segment import ADOPTED, PAGE, RAW, pack_place, unpack_place
 from blockfs.errors import CorruptBlockError, FormatTooNewError, NoSpaceError
 from tests import effort
 from tests.unit.blockfs.blocks.disks import CountingDisk, Died, PowerCutDisk, memory_folder, no_space
@@ -43,7 +43,7 @@ ALL = range(len(DATAS))
 
 @pytest.fixture(autouse=True)
 def marks_that_tell_all_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blockfs.blocks.gc.secrets.randbelow", lambda _: 0)
+    monkeypatch.setattr("blockfs.blocks.maintenance.gc.secrets.randbelow", lambda _: 0)
 
 
 @pytest.fixture

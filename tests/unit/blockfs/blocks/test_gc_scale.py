@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from blockfs.blocks.gc import Marks
+from blockfs.blocks.maintenance.gc import Marks
 from tests import effort
 from tests.soak import gc_scale
 

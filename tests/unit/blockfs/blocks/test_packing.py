@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.blocks import reader as readers
-from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.gc import collect
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import Row, SegmentState
-from blockfs.blocks.rebuild import rebuild_index
-from blockfs.blocks.scrub import scrub
-from blockfs.blocks.segment import PAGE, RAW, ZSTD
+from blockfs.blocks.maintenance.gc import collect
+from blockfs.blocks.maintenance.rebuild import rebuild_index
+from blockfs.blocks.maintenance.scrub import scrub
+from blockfs.blocks.segments import reader as readers
+from blockfs.blocks.segments.codec import Compression
+from blockfs.blocks.segments.segment import PAGE, RAW, ZSTD
 from blockfs.errors import CorruptBlockError, WouldBlock
 from tests.unit.blockfs.blocks.disks import CountingDisk, room
 
@@ -29,7 +29,7 @@ BLOCK_SIZE = 65536
 @pytest.fixture(autouse=True)
 def marks_that_tell_all_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """The marks of a collection are drawn: in one of a dozen runs two of 600 ids share one, and a dead block stays."""
-    monkeypatch.setattr("blockfs.blocks.gc.secrets.randbelow", lambda _: 0)
+    monkeypatch.setattr("blockfs.blocks.maintenance.gc.secrets.randbelow", lambda _: 0)
 
 
 def half_full(number: int, size: int = BLOCK_SIZE) -> bytes:

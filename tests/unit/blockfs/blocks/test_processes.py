@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.gc import collect
 from blockfs.blocks.hashing import block_id
+from blockfs.blocks.maintenance.gc import collect
 
 BLOCK_SIZE = 4096
 DATAS = [random.Random(number).randbytes(BLOCK_SIZE) for number in range(40)]

@@ -8,7 +8,7 @@ from pathlib import Path
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
-from blockfs.blocks.scrub import scrub
+from blockfs.blocks.maintenance.scrub import scrub
 from blockfs.blocks.sources import DirectorySource, Store, deliver_again, fetch_again
 
 BLOCK_SIZE = 4096

@@ -20,9 +20,9 @@ from unittest import mock
 import lmdb
 import msgspec
 
-from blockfs.blocks.codec import Compression
 from blockfs.blocks.disk import Disk
-from blockfs.blocks.scrub import scrub
+from blockfs.blocks.maintenance.scrub import scrub
+from blockfs.blocks.segments.codec import Compression
 from blockfs.engine import volume as volumes
 from blockfs.engine.content import staging
 from blockfs.engine.durable.failing import FlushFailedError
@@ -32,7 +32,7 @@ from blockfs.errors import BlockfsError
 from blockfs.runtime.atomic import space_errors
 from blockfs.service import maintenance
 from blockfs.service.errnos import errno_of
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.findings import Problem
 from blockfs.tree.overlay import ChangeSet, OverlayStore
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO
 from tests.unit.blockfs.blocks.disks import memory_folder

@@ -14,7 +14,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from blockfs.blocks.gc import collect
+from blockfs.blocks.maintenance.gc import collect
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import FsError
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Kind

@@ -19,7 +19,7 @@ from blockfs.errors import BlockfsError, FormatTooNewError, FsError
 from blockfs.service import maintenance
 from blockfs.service.changes import sealed_file
 from blockfs.tree import upgrade
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.findings import Problem
 from blockfs.tree.schema import META_FORMAT, PLAIN_FORMAT, ROOT_INO, SNAPSHOTS_INO, Table, decode_format
 from tests.unit.blockfs.engine.volumes import USER, config, content, create, find, make
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from blockfs.blocks.gc import collect
 from blockfs.blocks.hashing import LEAF_IDS
+from blockfs.blocks.maintenance.gc import collect
 from blockfs.engine.config import EngineConfig
 from blockfs.engine.content import holes
 from blockfs.engine.content.holes import Holes

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from blockfs.blocks.ids import BlockId
-from blockfs.blocks.scrub import scrub
+from blockfs.blocks.maintenance.scrub import scrub
 from blockfs.engine import volume as engine_volume
 from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.filesystem import Filesystem

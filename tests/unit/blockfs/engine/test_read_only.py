@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from blockfs.blocks.scrub import scrub
+from blockfs.blocks.maintenance.scrub import scrub
 from blockfs.engine.filesystem import Filesystem
 from tests.unit.blockfs.engine.volumes import config, content, copy, create, findings, make
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.blocks.gc import collect
+from blockfs.blocks.maintenance.gc import collect
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import AttributeChanges, Attributes
 from blockfs.engine.portions import StoppedError

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from blockfs.blocks import directory
-from blockfs.blocks.scrub import scrub
+from blockfs.blocks.maintenance.scrub import scrub
 from blockfs.engine.filesystem import Filesystem
 from blockfs.service import maintenance
 from blockfs.tree.schema import ROOT_INO

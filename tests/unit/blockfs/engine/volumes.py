@@ -14,7 +14,7 @@ from blockfs.engine.content.pagemap import PAGE
 from blockfs.engine.content.staging import StagingFile, encode_name
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller
-from blockfs.tree.findings import Finding
+from blockfs.tree.fsck.findings import Finding
 from blockfs.tree.schema import ROOT_INO
 from tests.kit.committed import check
 

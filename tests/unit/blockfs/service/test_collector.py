@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from blockfs.blocks import gc
+from blockfs.blocks.maintenance import gc
 from blockfs.engine import volume as volumes
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller

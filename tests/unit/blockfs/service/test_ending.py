@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from blockfs.blocks.gc import CollectionStopped
-from blockfs.blocks.scrub import ScrubStopped
+from blockfs.blocks.maintenance.gc import CollectionStopped
+from blockfs.blocks.maintenance.scrub import ScrubStopped
 from blockfs.control import protocol, snapshots
 from blockfs.engine import volume as volumes
 from blockfs.engine.config import EngineConfig

@@ -22,7 +22,7 @@ from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError
 from blockfs.service.repair import fsck
 from blockfs.tree.environment import open_tables, open_tree_environment
-from blockfs.tree.repair import TreeRepair
+from blockfs.tree.fsck.repair import TreeRepair
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, Kind, Table, ino_key, parent_key
 from tests import effort
 from tests.unit.blockfs.blocks.disks import memory_folder

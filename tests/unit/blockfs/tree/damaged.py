@@ -21,12 +21,12 @@ from blockfs.blocks.environment import close_environment
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.engine.context import Stores
 from blockfs.engine.copies.subtree_copy import SubtreeCopy, unfinished_name
-from blockfs.tree.check import Examination
-from blockfs.tree.draft import StagedFile, StagingKey, World
 from blockfs.tree.environment import open_tables, open_tree_environment
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.check import Examination
+from blockfs.tree.fsck.draft import StagedFile, StagingKey, World
+from blockfs.tree.fsck.findings import Problem
+from blockfs.tree.fsck.repair import TreeRepair
 from blockfs.tree.reader import TreeReader
-from blockfs.tree.repair import TreeRepair
 from blockfs.tree.schema import (
     META_FORMAT,
     ROOT_INO,

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from blockfs.errors import CorruptionError
-from blockfs.tree.check import examine
-from blockfs.tree.draft import World
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.check import examine
+from blockfs.tree.fsck.draft import World
+from blockfs.tree.fsck.findings import Problem
 from blockfs.tree.schema import (
     FORMAT,
     META_FORMAT,

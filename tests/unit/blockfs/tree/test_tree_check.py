@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from blockfs.blocks.hashing import leaf_key
 from blockfs.blocks.ids import PADDING_ID, ZERO_BLOCK, BlockId
-from blockfs.tree.findings import Finding, Problem
+from blockfs.tree.fsck.findings import Finding, Problem
 from blockfs.tree.schema import (
     META_JOURNAL_START,
     META_RESERVED,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.findings import Problem
 from blockfs.tree.schema import (
     ROOT_INO,
     SNAPSHOTS_INO,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.findings import Problem
 from blockfs.tree.schema import (
     ROOT_INO,
     SNAPSHOTS_INO,

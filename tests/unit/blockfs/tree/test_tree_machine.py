@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.findings import Problem
 from blockfs.tree.overlay import ChangeSet
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import ROOT_INO, Cursor, Generation, Inode, Kind

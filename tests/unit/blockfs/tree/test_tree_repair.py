@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from blockfs.blocks.ids import LOST_BLOCK
 from blockfs.errors import CorruptionError, FormatTooNewError
-from blockfs.tree.draft import LOST_FOUND
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.draft import LOST_FOUND
+from blockfs.tree.fsck.findings import Problem
 from blockfs.tree.schema import (
     META_FORMAT,
     META_MOUNT,

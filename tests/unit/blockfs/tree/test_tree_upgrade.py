@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from blockfs.errors import CorruptionError
-from blockfs.tree.draft import World
-from blockfs.tree.findings import Problem
-from blockfs.tree.repair import TreeRepair
+from blockfs.tree.fsck.draft import World
+from blockfs.tree.fsck.findings import Problem
+from blockfs.tree.fsck.repair import TreeRepair
 from blockfs.tree.schema import (
     META_FORMAT,
     ROOT_INO,

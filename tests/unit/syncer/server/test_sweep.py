@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.blocks.gc import CollectionStopped
 from blockfs.blocks.hashing import LEAF_IDS
+from blockfs.blocks.maintenance.gc import CollectionStopped
 from syncer.server.catalogue import sweep
 from syncer.server.catalogue.orders import (
     DeleteOrder,

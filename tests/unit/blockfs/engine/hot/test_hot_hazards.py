@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.gc import collect
 from blockfs.blocks.ids import BlockId
-from blockfs.blocks.reader import Located
-from blockfs.blocks.repack import Repacker
+from blockfs.blocks.maintenance.gc import collect
+from blockfs.blocks.maintenance.repack import Repacker
+from blockfs.blocks.segments.reader import Located
 from blockfs.engine.content.hostfile import HostIoError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.hot.compare import changed_blocks

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from blockfs.blocks.gc import collect
+from blockfs.blocks.maintenance.gc import collect
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.hot import capture
 from blockfs.tree.schema import ROOT_INO

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import msgspec
 
-from blockfs.tree.check_leaves import adopt_strays, check_blocks, check_leaves, check_staged
-from blockfs.tree.check_names import all_inodes, check_inodes, check_link_counts, check_names, remove_rows_of_nobody
-from blockfs.tree.check_newer import check_failed, check_format, check_hot
-from blockfs.tree.check_rows import check_meta, check_rows
-from blockfs.tree.check_snapshots import check_snapshots
 from blockfs.tree.committed import CommittedView
-from blockfs.tree.draft import Draft, World
-from blockfs.tree.findings import Problem
-from blockfs.tree.repaired import RepairedRows
+from blockfs.tree.fsck.draft import Draft, World
+from blockfs.tree.fsck.findings import Problem
+from blockfs.tree.fsck.leaves import adopt_strays, check_blocks, check_leaves, check_staged
+from blockfs.tree.fsck.names import all_inodes, check_inodes, check_link_counts, check_names, remove_rows_of_nobody
+from blockfs.tree.fsck.newer import check_failed, check_format, check_hot
+from blockfs.tree.fsck.repaired import RepairedRows
+from blockfs.tree.fsck.rows import check_meta, check_rows
+from blockfs.tree.fsck.snapshots import check_snapshots
 from blockfs.tree.schema import Table, decode_u64, u64
 
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import lmdb
 
 from blockfs.blocks.environment import close_environment, lmdb_errors
-from blockfs.tree.check import examine
 from blockfs.tree.committed import CommittedView, Snapshot
-from blockfs.tree.draft import World
 from blockfs.tree.environment import ADVICE, open_tables, open_tree_environment
+from blockfs.tree.fsck.check import examine
+from blockfs.tree.fsck.draft import World
 from blockfs.tree.schema import Table
 from blockfs.tree.upgrade import upgrade
 

@@ -19,10 +19,10 @@ import msgspec
 
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import try_exclusive
-from blockfs.blocks.freed import FreedPlaces
 from blockfs.blocks.index import ADOPTED_LEAST_BYTES, BATCH_ROWS, Index, Reading, SegmentRow, SegmentState
 from blockfs.blocks.layout import Layout
-from blockfs.blocks.segment import (
+from blockfs.blocks.maintenance.freed import FreedPlaces
+from blockfs.blocks.segments.segment import (
     RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
     SIDECAR_HEADER_BYTES,

@@ -14,8 +14,8 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import try_exclusive
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import Row
-from blockfs.blocks.reclaim import read_sidecar
-from blockfs.blocks.segment import (
+from blockfs.blocks.maintenance.reclaim import read_sidecar
+from blockfs.blocks.segments.segment import (
     ADOPTED,
     RECORD_BYTES,
     SIDECAR_HEADER_BYTES,

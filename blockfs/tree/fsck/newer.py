@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from blockfs.tree.draft import Draft
-from blockfs.tree.findings import Problem
-from blockfs.tree.repaired import RepairedRows
+from blockfs.tree.fsck.draft import Draft
+from blockfs.tree.fsck.findings import Problem
+from blockfs.tree.fsck.repaired import RepairedRows
 from blockfs.tree.schema import (
     META_FAILED,
     META_FORMAT,

@@ -12,9 +12,9 @@ from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE
 from blockfs.errors import CorruptionError
 from blockfs.runtime.output import shown
-from blockfs.tree.check_newer import needed_format
-from blockfs.tree.draft import Draft, numbers_of
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.draft import Draft, numbers_of
+from blockfs.tree.fsck.findings import Problem
+from blockfs.tree.fsck.newer import needed_format
 from blockfs.tree.journal import RESERVE_STEP
 from blockfs.tree.schema import (
     META_FAILED,

@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS, leaf_key, leaf_root
 from blockfs.blocks.ids import ID_SIZE, LOST_BLOCK, PADDING_ID, ZERO_BLOCK, BlockId, LeafKey
-from blockfs.tree.check_rows import SIZE_LIMIT
-from blockfs.tree.draft import Draft, MissingBlocks, StagedFile, StagingKey
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.draft import Draft, MissingBlocks, StagedFile, StagingKey
+from blockfs.tree.fsck.findings import Problem
+from blockfs.tree.fsck.rows import SIZE_LIMIT
 from blockfs.tree.schema import (
     RANGE_BYTES,
     Generation,

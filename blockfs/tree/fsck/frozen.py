@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator
 from msgspec.structs import replace
 
 from blockfs.runtime.output import shown
-from blockfs.tree.draft import Draft
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.draft import Draft
+from blockfs.tree.fsck.findings import Problem
 from blockfs.tree.schema import (
     META_HOT,
     SNAPSHOTS_INO,

@@ -10,9 +10,9 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import Row
 from blockfs.blocks.layout import FORMAT, Format, Layout
-from blockfs.blocks.reclaim import read_sidecar
-from blockfs.blocks.scrub import append_records
-from blockfs.blocks.segment import (
+from blockfs.blocks.maintenance.reclaim import read_sidecar
+from blockfs.blocks.maintenance.scrub import append_records
+from blockfs.blocks.segments.segment import (
     SEGMENT_HEADER_BYTES,
     SIDECAR_HEADER_BYTES,
     Record,

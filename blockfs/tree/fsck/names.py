@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE
 from blockfs.runtime.output import shown
-from blockfs.tree.check_frozen import freeze, keep_apart, originals_of
-from blockfs.tree.check_rows import SIZE_LIMIT
-from blockfs.tree.draft import Draft
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.draft import Draft
+from blockfs.tree.fsck.findings import Problem
+from blockfs.tree.fsck.frozen import freeze, keep_apart, originals_of
+from blockfs.tree.fsck.rows import SIZE_LIMIT
 from blockfs.tree.schema import (
     RANGE_BYTES,
     ROOT_INO,

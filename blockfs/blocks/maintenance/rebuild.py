@@ -13,15 +13,15 @@ from typing import Final
 
 import msgspec
 
-from blockfs.blocks.codec import Payload, holds
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.environment import structural_damage
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import Index, Row, SegmentRow, SegmentState
 from blockfs.blocks.layout import Format, Layout
+from blockfs.blocks.maintenance.reclaim import read_sidecar
 from blockfs.blocks.pins import Pins
-from blockfs.blocks.reclaim import read_sidecar
-from blockfs.blocks.segment import (
+from blockfs.blocks.segments.codec import Payload, holds
+from blockfs.blocks.segments.segment import (
     PAGE,
     SEGMENT_HEADER_BYTES,
     SIDECAR_HEADER_BYTES,

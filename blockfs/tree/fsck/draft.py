@@ -10,10 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from blockfs.blocks.ids import BlockId
-from blockfs.tree.findings import Finding, Loss, Problem
+from blockfs.tree.fsck.findings import Finding, Loss, Problem
+from blockfs.tree.fsck.repaired import RepairedRows
 from blockfs.tree.journal import RESERVE_STEP
 from blockfs.tree.reader import TreeReader
-from blockfs.tree.repaired import RepairedRows
 from blockfs.tree.schema import (
     META_MOUNT,
     META_RESERVED,

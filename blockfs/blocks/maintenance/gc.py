@@ -16,10 +16,10 @@ import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import try_exclusive
-from blockfs.blocks.freed import FreedPlaces
 from blockfs.blocks.ids import ID_SIZE
-from blockfs.blocks.reclaim import Reclaimer
-from blockfs.blocks.repack import Repacker
+from blockfs.blocks.maintenance.freed import FreedPlaces
+from blockfs.blocks.maintenance.reclaim import Reclaimer
+from blockfs.blocks.maintenance.repack import Repacker
 from blockfs.errors import BlockfsError
 
 _MIN_BITS: Final = 1 << 24

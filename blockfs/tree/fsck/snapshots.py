@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from blockfs.runtime.output import shown
-from blockfs.tree.draft import Draft
-from blockfs.tree.findings import Problem
+from blockfs.tree.fsck.draft import Draft
+from blockfs.tree.fsck.findings import Problem
 from blockfs.tree.schema import (
     SNAPSHOTS_INO,
     TOP_INOS,

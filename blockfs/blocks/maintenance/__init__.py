@@ -1,0 +1,1 @@
+"""What keeps a block directory sound and small: collecting, repacking, scrubbing, repairing."""

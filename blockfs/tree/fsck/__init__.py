@@ -1,0 +1,1 @@
+"""fsck of the tree: what one committed state breaks, what a repair makes of it, and what is lost."""
