@@ -120,6 +120,8 @@ class Apply:
 
         Raises:
             NoSpaceError: The host is nearly full; nothing was changed.
+            CorruptBlockError: The host lost a block that was being stored; likewise.
+            OSError: The host failed; likewise.
             UsageError: No such handle, not ids, or beyond the file.
         """
         if len(ids) % ID_SIZE or first < 0:
@@ -139,6 +141,8 @@ class Apply:
             missing = self._stores.blocks.missing(singles, hold)
             if missing:
                 return missing
+            self._stores.config.checkpoint("blocks.sync")
+            self._stores.blocks.sync()  # one that a seal has just put counts as stored, and is not durable yet
             for at in range(0, count, _LOCKED_IDS):
                 with self._stores.lock:
                     self._prepared_inode(handle)

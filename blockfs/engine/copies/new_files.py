@@ -1,8 +1,8 @@
 """New files for the syncer, many in one go: each whole under its name, or not there.
 
 What `Apply` does in three steps for a file that replaces another one, or is long, is one step here: nobody sees a file
-without a name, and one look at the block directory is for all of them. Nothing waits for a disk but that look. A file
-is durable after the next commit.
+without a name, and one look at the block directory is for all of them. Nothing waits for a disk but that look, and the
+sync of what a seal stores just then. A file is durable after the next commit.
 """
 
 from __future__ import annotations
@@ -69,6 +69,8 @@ class NewFiles:
 
         Raises:
             NoSpaceError: The host is nearly full; nothing was made.
+            CorruptBlockError: The host lost a block that was being stored; likewise.
+            OSError: The host failed; likewise.
             UsageError: Ids or sizes that fit no file; nothing was made.
         """
         singles = [_ids_of(file, self._stores.block_size) for file in files]
@@ -85,6 +87,8 @@ class NewFiles:
                     unfit[at] = UsageError("the last block has bytes past the end of the file; name one that hasn't")
                 elif not missing.isdisjoint(ids):
                     unfit[at] = [each for each in dict.fromkeys(ids) if each in missing]
+            self._stores.config.checkpoint("blocks.sync")
+            blocks.sync()  # one that a seal has just put counts as stored, and is not durable yet
             while len(made) < len(files) and self._make_some(files, unfit, made):
                 pass
         finally:

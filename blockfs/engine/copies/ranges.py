@@ -95,6 +95,8 @@ class RangeCopier:
                     raise FsError(errno.EINVAL, f"inode {source}: from {offset} to {to}, and these overlap")
                 if not found.is_shared:
                     break
+                if self._is_being_sealed(destination):
+                    break
                 unsealed = self._unsealed(source, offset, destination, found.length)
                 if not unsealed:
                     self._share(source, offset, destination, to, found.length)
@@ -122,6 +124,14 @@ class RangeCopier:
     def _size(self, ino: int) -> int:
         state = self._table.peek(ino)
         return self._table.row(ino).size_bytes if state is None else state.size_bytes
+
+    def _is_being_sealed(self, ino: int) -> bool:
+        """Whether a seal that has begun may set leaves of a file, though all that was staged is void since.
+
+        It takes what was written meanwhile for staged: leaves that were shared would be lost below its own.
+        """
+        state = self._table.peek(ino)
+        return state is not None and state.is_sealed and bool(state.low_waters)
 
     def _unsealed(self, source: int, offset: int, destination: int, length: int) -> set[int]:
         """The files of which the leaves don't tell what is needed. Under the lock."""

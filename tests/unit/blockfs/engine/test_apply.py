@@ -155,6 +155,22 @@ def test_a_last_block_with_bytes_past_the_end_is_refused(filesystem: Filesystem,
     assert content(filesystem, b"f") == b"five."
 
 
+def test_a_block_that_a_seal_has_not_made_durable_yet_is_before_a_leaf_names_it(tmp_path: Path) -> None:
+    """It counts as stored. Did the seal's sync fail, or a crash come first, the file had a block that is nowhere."""
+    filesystem = Filesystem.open(make(tmp_path / "volume"), config())
+    hold = filesystem.blocks.hold()
+    block_id = filesystem.blocks.put(b"data", hold)
+    handle = prepared(filesystem.apply, 4)
+    assert filesystem.apply.set_blocks(handle, 0, block_id) == []
+    filesystem.apply.install_file(handle, at(b"f"), NEW)
+    filesystem.commit()
+    filesystem.abandon()
+    again = Filesystem.open(filesystem.volume.path, config())
+    assert findings(again) == []
+    assert content(again, b"f") == b"data"
+    again.close()
+
+
 def test_many_blocks_are_set_across_leaves(filesystem: Filesystem, apply: Apply) -> None:
     one = stored(filesystem, b"1" * 4096)
     handle = prepared(apply, 4096 * 700)

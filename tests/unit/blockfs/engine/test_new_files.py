@@ -51,6 +51,19 @@ def test_files_appear_with_their_contents_and_metadata(filesystem: Filesystem) -
     assert (found.mode, found.uid, found.mtime_ns, found.nlink) == (0o640, USER.uid, 77, 1)
 
 
+def test_a_block_that_a_seal_has_not_made_durable_yet_is_before_a_leaf_names_it(tmp_path: Path) -> None:
+    filesystem = Filesystem.open(make(tmp_path / "volume"), config())
+    hold = filesystem.blocks.hold()
+    (made,) = filesystem.new_files.make([file(b"f", 4, filesystem.blocks.put(b"data", hold))])
+    assert isinstance(made, Applied)
+    filesystem.commit()
+    filesystem.abandon()
+    again = Filesystem.open(filesystem.volume.path, config())
+    assert findings(again) == []
+    assert content(again, b"f") == b"data"
+    again.close()
+
+
 def test_versions_are_those_of_the_committed_rows(filesystem: Filesystem) -> None:
     made = filesystem.new_files.make([file(b"%d" % number) for number in range(100)])
     filesystem.commit()

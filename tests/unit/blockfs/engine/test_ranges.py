@@ -278,6 +278,42 @@ def test_what_is_lost_is_not_copied(
     filesystem.abandon()
 
 
+@pytest.mark.parametrize("step", ["blocks.put", "blocks.sync"])
+@pytest.mark.parametrize("clones", [False, True], ids=["sealed", "cloned"])
+def test_what_is_copied_into_a_file_that_is_cut_during_its_seal_stays(
+    tmp_path: Path, old: bytes, step: str, clones: bool
+) -> None:
+    """It voids all that was staged, so all was shared. The seal still had the block to set where it was cut."""
+    actions: list[Callable[[], None]] = []
+
+    def checkpoint(name: str) -> None:
+        if name == step and actions:
+            actions.pop()()
+
+    filesystem = Filesystem.open(make(tmp_path / "volume", block_size=BLOCK), config(checkpoint))
+    source, target = create(filesystem, b"source"), create(filesystem, b"target")
+    filesystem.files.write(source, 0, old, may_block=True)
+    filesystem.files.write(target, 0, b"t" * BLOCK, may_block=True)
+    filesystem.files.flush()
+    filesystem.files.write(target, BLOCK - 4096, b"n" * 4096, may_block=True)
+
+    def act() -> None:
+        filesystem.files.truncate(target, 100, may_block=True)
+        filesystem.files.fsync(target)
+        assert sum(copy_all(filesystem, source, target)) == SIZE
+
+    actions.append(act)
+    if clones:
+        clone = filesystem.clone(target, ROOT_INO, b"clone")
+        filesystem.files.truncate(clone, SIZE)
+        assert content(filesystem, b"clone") == b"t" * 100 + bytes(SIZE - 100)
+    filesystem.files.flush()
+    assert not actions
+    assert content(filesystem, b"target") == old
+    assert findings(filesystem) == []
+    filesystem.close()
+
+
 # --- refused ---
 
 
