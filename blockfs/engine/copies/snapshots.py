@@ -22,6 +22,7 @@ from blockfs.engine.durable.committer import Committer
 from blockfs.engine.names.namespace import Namespace
 from blockfs.engine.portions import Stop, StoppedError, never, pause_of, work_through
 from blockfs.errors import BlockfsError, FsError
+from blockfs.runtime.output import shown
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import SNAPSHOTS_INO, UNFINISHED_PREFIX, Kind, SnapshotRow
 from blockfs.tree.waiting import held
@@ -144,9 +145,12 @@ class Snapshots:
         """
         tree, inodes = self._stores.tree, self._inodes
         with self._stores.lock:
-            source = self._within(self.find(name).ino, path)
+            top = self.find(name).ino
+            source = self._within(top, path)
             self._new_names.check(parent, new_name)
         with held(tree.copying, pause_of(stop)), tree.committed() as view:
+            if view.lookup(SNAPSHOTS_INO, name) != top:  # deleted since: what is left of it may not be all
+                raise FsError(errno.ENOENT, f"snapshot {shown(name)}")
             copy = SubtreeCopy(self._stores, view, source, self._new_names.ask, now_ns=inodes.now_ns())
             with self._removed_on_failure(copy):
                 work_through(self._stores, self._committer, copy.steps(), stop=stop)

@@ -70,6 +70,7 @@ class HotFlusher:
         if is_news or told != row or not hot.is_named:
             if told.size_bytes < row.size_bytes:  # no leaf lies beyond the end
                 tree.truncate_leaves(state.ino, block_count(told.size_bytes, self._stores.block_size))
+                hot.cuts += 1
             tree.put_inode(told, content_changed=is_news)
         hot.is_behind = hot.is_behind or is_news
         hot.see(status)

@@ -38,12 +38,14 @@ class HotFile:
         is_named: Its row is in the tree, or on its way: then its name is durable.
         is_durable: Its row is durable.
         is_behind: The leaves tell older content than the row's version.
+        cuts: How often leaves went because the file had become shorter: a seal under way counts on them.
         seen: See the module; None: it must be taken for changed.
         failed: The host failed to write it back; what it holds is not all that was written.
     """
 
     __slots__ = (
         "_looked",
+        "cuts",
         "failed",
         "file",
         "ino",
@@ -72,6 +74,7 @@ class HotFile:
         self.is_named = False
         self.is_durable = False
         self.is_behind = False
+        self.cuts = 0
         self.seen: Seen | None = None
         self.failed = False
         self._looked: Seen | None = None

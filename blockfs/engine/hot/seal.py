@@ -66,6 +66,7 @@ class HotJob:
         stamp: Of the state when it began.
         status: Of the hot file before it was written back.
         opened: Of the hot file when it began.
+        cuts: Likewise, before its content was compared with the leaves.
         needs_copy: Somebody has it open, or had meanwhile.
         copy: What is sealed then, which changes no more; None: not taken yet.
         copied: First and end of each run of blocks that it has; None: it has all.
@@ -83,6 +84,7 @@ class HotJob:
     __slots__ = (
         "copied",
         "copy",
+        "cuts",
         "hold",
         "hot",
         "ids",
@@ -121,6 +123,7 @@ class HotJob:
         self.status = status
         self.stamp = self.state.stamp
         self.opened = self.hot.opened
+        self.cuts = self.hot.cuts
         self.size_bytes = self.status.st_size
 
     def abandon(self) -> None:
@@ -180,6 +183,8 @@ class HotSealer:
             HostIoError: The host failed.
             CorruptBlockError: A put failed.
         """
+        with self._stores.lock:
+            job.cuts = job.hot.cuts
         job.is_small = job.copy is None and not job.needs_copy and self._is_small_and_new(job)
         if not job.is_small and job.copy is None:
             self._take(job)
@@ -357,7 +362,7 @@ class HotSealer:
     # --- telling ---
 
     def splice(self, job: HotJob, spliced: Spliced | None) -> bool:
-        """Put the result into the current change set. Returns False if it must be stored anew, with a copy."""
+        """Put the result into the current change set. Returns False if it must be stored and synced anew."""
         stores, state, hot = self._stores, job.state, job.hot
         with state.publishing, stores.lock:  # else a flush under way would tell an older size after this
             if state.discarded or state.hot is not hot:
@@ -369,6 +374,12 @@ class HotSealer:
                 if job.copy is None:
                     job.begin()
                     return False
+            if job.cuts != hot.cuts:
+                # What the leaves told already was not stored again. Some of it is gone from them: the file was shorter
+                # meanwhile, and a flush has told it.
+                if job.copied is not None:
+                    job.begin()  # its copy lacks that, too
+                return False
             tree, row = stores.tree, stores.tree.inode(state.ino)
             assert row is not None
             set_blocks(tree, state.ino, job.ids)

@@ -95,15 +95,20 @@ class Together:
             for job in jobs.values():
                 self._sealer.store(job)
             if jobs:
-                self._stores.config.checkpoint("blocks.sync")
-                with translated("block directory"):
-                    self._stores.blocks.sync()
+                self._sync_blocks()
             for job in jobs.values():
-                self._sealer.splice(job, None)
+                while not self._sealer.splice(job, None):
+                    self._sealer.store(job)
+                    self._sync_blocks()
         finally:
             for job in jobs.values():
                 job.abandon()
         return list(jobs.values())
+
+    def _sync_blocks(self) -> None:
+        self._stores.config.checkpoint("blocks.sync")
+        with translated("block directory"):
+            self._stores.blocks.sync()
 
     def _copy_all(self, states: list[FileState], jobs: dict[int, HotJob], filled: Filled) -> None:
         """Begin a job, with a copy, for each that the leaves don't tell; what is written after that is not in it."""

@@ -6,11 +6,14 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
 
 from blockfs.blocks.maintenance.gc import collect
+from blockfs.engine.copies.subtree_copy import unfinished_name
+from blockfs.engine.copies.subtree_delete import SubtreeRemoval
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import AttributeChanges, Attributes
 from blockfs.engine.portions import StoppedError
@@ -499,6 +502,33 @@ def test_a_restored_tree_is_live_and_equal(fs: Filesystem) -> None:
     with fs.tree.committed() as view:
         assert view.changes(cursor) is None  # compare everything
         assert view.changes(view.cursor) is not None
+
+
+def test_a_snapshot_that_is_deleted_while_its_restoring_waits_is_not_restored_in_part(fs: Filesystem) -> None:
+    """Copies of old leaves are made one after the other; what was left by then was told to be all of it."""
+    furnish(fs)
+    top = fs.snapshots.create(ROOT_INO, b"s").ino
+    waits = iter([True])
+    fs.tree.copying.acquire()
+
+    def begin_to_delete() -> bool:
+        """It waits for another copy."""
+        if next(waits, False):
+            fs.snapshots.take_away(b"s")
+            removal = SubtreeRemoval(fs._stores, fs.namespace.inodes, top, unfinished_name(top))
+            with fs.lock:
+                assert len(list(islice(removal.steps(), 2))) == 2
+            fs.commit()
+            fs.tree.copying.release()
+        return False
+
+    with pytest.raises(FsError) as caught:
+        fs.snapshots.restore(b"s", b"", ROOT_INO, b"back", stop=begin_to_delete)
+    assert caught.value.errno == errno.ENOENT
+    assert fs.tree.lookup(ROOT_INO, b"back") is None
+    fs.snapshots.remove(top)
+    fs.commit()
+    assert findings(fs) == []
 
 
 def test_a_part_of_a_snapshot_can_be_restored(fs: Filesystem) -> None:

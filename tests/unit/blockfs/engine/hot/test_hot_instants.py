@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.gate import WriteGate
 from blockfs.engine.hot.folder import Descriptor, HotFolder
-from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO
-from tests.unit.blockfs.engine.hot.hosts import PAGE, create, hot, sealed
+from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, HotState
+from tests.unit.blockfs.engine.hot.hosts import BLOCK, PAGE, config, content, create, hot, make, sealed
+from tests.unit.blockfs.engine.volumes import findings
 
 ROUNDS = 3
 
@@ -66,3 +69,55 @@ def test_a_snapshot_has_what_was_synced_before_anything_else_in_it_was_written(
     log, tables = (int(sealed(filesystem, copies[ino])[:1]) for ino in inos)
     assert tables <= log <= tables + 1
     assert os.pread(files[1], 1, 0) == b"%d" % ROUNDS
+
+
+@pytest.mark.parametrize("size", [0, BLOCK + 5])
+@pytest.mark.parametrize("way", ["cloned", "in a snapshot", "sealed"])
+def test_a_file_that_is_cut_while_it_is_sealed_has_no_holes_where_its_leaves_went(
+    place: Path, way: str, size: int
+) -> None:
+    """What the leaves have is not stored again. They end where the file does as soon as a flush tells of a cut."""
+    syncs: list[Callable[[], None]] = []
+
+    def checkpoint(name: str) -> None:
+        if name == "blocks.sync" and syncs:
+            syncs.pop(0)()
+
+    filesystem = Filesystem.open(make(place / "v"), config(checkpoint))
+    ino = create(filesystem, b"f")
+    descriptor = hot(filesystem, ino)
+    data = bytearray(os.urandom(8 * BLOCK))
+    os.pwrite(descriptor, data, 0)
+    filesystem.files.flush()
+    data[3 * BLOCK : 4 * BLOCK] = b"n" * BLOCK
+    os.pwrite(descriptor, data[3 * BLOCK : 4 * BLOCK], 3 * BLOCK)
+
+    def cut() -> None:
+        os.ftruncate(descriptor, size)
+        filesystem._flusher.publish_older(0.0)
+
+    def write() -> None:
+        """The seal before the one with all writers held has been made."""
+        os.utime(descriptor)
+
+    match way:
+        case "cloned":
+            syncs.append(cut)
+            found = sealed(filesystem, filesystem.clone(ino, ROOT_INO, b"clone"))
+        case "in a snapshot":
+            syncs += [write, cut]
+            filesystem.snapshots.create(ROOT_INO, b"s")
+            found = sealed(filesystem, filesystem.namespace.resolve(b".snapshots/s/f").ino)
+        case _:
+            syncs.append(cut)
+            filesystem.files.flush(ino)
+            (row,) = filesystem.tree.hot(ino)
+            assert row.state is HotState.SEALED
+            found = sealed(filesystem, ino)
+    assert not syncs
+    assert [place for place in range(0, len(found), BLOCK) if found[place:][:BLOCK] != data[place:][:BLOCK]] == []
+    assert len(found) == len(data)
+    filesystem.files.flush()
+    assert content(filesystem, b"f") == sealed(filesystem, ino) == data[:size]
+    assert findings(filesystem) == []
+    filesystem.abandon()
