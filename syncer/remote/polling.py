@@ -36,12 +36,12 @@ async def poll(look: Callable[[], Awaitable[Cursor]], seen: Position | None, mos
     pause_s = min(MIN_POLL_S, most_s)
     if known is not None:
         await trio.sleep(pause_s)
-    # Without evidence it was left while it still might change within its second: then everything counts as a change.
-    while (found := await look()) == known and found.evidence:
+    # One that is not distinct was left while it still might change within its second: everything counts as a change.
+    while (found := await look()) == known and found.is_distinct:
         pause_s = min(pause_s * _SLOWER, most_s)
         await trio.sleep(pause_s)
     for _ in range(_SETTLE_TRIES):
-        if found.evidence:
+        if found.is_distinct:
             break
         # Another change within the same second would look like this one: whoever lists now must list again.
         await trio.sleep(_SETTLE_S)

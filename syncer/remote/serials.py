@@ -32,6 +32,11 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
         """As others keep it."""
         return Position(raw=msgspec.json.encode(self))
 
+    @property
+    def is_distinct(self) -> bool:
+        """Whether after any later change the server tells another moment."""
+        return bool(self.identity or self.evidence)
+
 
 class _Moment(msgspec.Struct, frozen=True, kw_only=True):
     """What of a position tells its age: all that is kept of a container that was seen."""

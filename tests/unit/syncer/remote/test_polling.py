@@ -59,6 +59,22 @@ def test_a_change_is_told_when_the_next_one_would_show() -> None:
     trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
+def test_who_begins_to_wait_for_a_server_that_tells_asks_once_and_hears_the_first_change() -> None:
+    """Breaks when its moments are looked at until they rest, as if a later change might not show in them."""
+
+    async def main() -> None:
+        container = MemoryContainer()
+        client, began_s = MemoryClient(container), trio.current_time()
+        seen = await client.wait(None)
+        assert client.counters.requests == 1
+        await put_small(MemoryClient(container), RelPath(b"here"), Kind.DIRECTORY, b"", NO_META, None)
+        assert await client.wait(seen) == container.cursor.position
+        assert client.counters.requests == 2
+        assert trio.current_time() == began_s
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
 def test_a_server_that_can_is_waited_for_and_not_polled() -> None:
     async def main() -> None:
         container = MemoryContainer()

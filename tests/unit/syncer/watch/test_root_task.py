@@ -10,7 +10,7 @@ from typing import cast
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from syncer.core.model import Position, RelPath
+from syncer.core.model import NO_META, Kind, Position, RelPath
 from syncer.engine.report import Failure, Report
 from syncer.errors import LockedError, RemoteUnavailableError, RootIdentityError, SafetyStopError
 from syncer.ports.remote import Remote
@@ -19,6 +19,7 @@ from syncer.watch.pacing import BLIND_RESCAN_S, MAX_QUIET_S, MIN_QUIET_S, RESCAN
 from syncer.watch.root_task import RootTask, Surroundings
 from syncer.watch.source import SourceLostError
 from syncer.watch.work import Moving, Work
+from tests.contract.writing import put_small
 from tests.fakes.memory import MemoryClient, MemoryContainer
 
 HERE = RelPath(b"here")
@@ -234,6 +235,25 @@ def test_the_servers_change_starts_a_cycle_of_the_other_side_only() -> None:
         assert stage.works[1:] == [Work(remote=True)]
 
     staged(scenario)
+
+
+def test_a_change_right_after_the_start_is_heard_like_any_other() -> None:
+    """Breaks when the task listens to the server only some time after it has begun to watch."""
+
+    class Telling(FakePorts):
+        client = MemoryClient(MemoryContainer())
+
+        def connect(self) -> Remote:
+            return self.client
+
+    async def scenario(stage: Stage) -> None:
+        await stage.after(MIN_QUIET_S)
+        cycles = len(stage.works)
+        await put_small(MemoryClient(Telling.client.container), HERE, Kind.DIRECTORY, b"", NO_META, None)
+        await stage.after(MIN_QUIET_S)
+        assert stage.works[cycles:] == [Work(remote=True)]
+
+    staged(scenario, Telling())
 
 
 def test_lost_events_are_made_up_for_within_a_second() -> None:
