@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from benchmarks import harness, rows
 from benchmarks.lan import flood, index, questions, rates, syncs, together
@@ -37,6 +37,13 @@ PICTURE: Final = "![each figure as a part of its target](plots/lan.svg)\n"
 PLOT: Final = PROJECT / "docs/reference/plots/lan.svg"
 
 
+def _end(*_signal: object) -> NoReturn:
+    """Clean up after `kill`, too. That takes a while on a busy machine: who asks again must not break it off."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main(arguments: Sequence[str]) -> None:
     """Run the named parts, or all; what was measured of the others before stays."""
     is_quick = "--quick" in arguments
@@ -47,7 +54,8 @@ def main(arguments: Sequence[str]) -> None:
     reason = why_not()
     if reason is not None:
         sys.exit(reason)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up after `kill`, too
+    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGINT, _end)
     # A quick look is no result: it goes elsewhere.
     results = (PROJECT / "build/benchmarks" if is_quick else harness.RESULTS) / "lan.jsonl"
     for name in names:

@@ -144,16 +144,17 @@ class Namespace:
         return found
 
     def kill_all(self) -> None:
-        """SIGKILL whatever still runs in here, and wait until it is gone."""
+        """SIGKILL whatever still runs in here, all at once, and wait until it is gone."""
         while left := self.processes():
-            for pid in left:
-                with suppress(ProcessLookupError):
-                    descriptor = os.pidfd_open(pid)
-                    try:
-                        signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-                        assert ended(descriptor), f"process {pid} can't be killed"
-                    finally:
-                        os.close(descriptor)
+            with ExitStack() as stack:
+                descriptors: dict[int, int] = {}
+                for pid in left:
+                    with suppress(ProcessLookupError):
+                        descriptors[pid] = os.pidfd_open(pid)
+                        stack.callback(os.close, descriptors[pid])
+                        signal.pidfd_send_signal(descriptors[pid], signal.SIGKILL)
+                for pid, descriptor in descriptors.items():
+                    assert ended(descriptor), f"process {pid} can't be killed"
 
     def close(self) -> None:
         """Kill what is left, and let the namespace go."""
@@ -284,6 +285,16 @@ class Node:
         process.kill()
         process.wait()
 
+    def end(self) -> None:
+        """SIGKILL all that runs here, and wait for its end."""
+        self.namespace.kill_all()
+        for process in self.started:
+            for pipe in (process.stdin, process.stdout, process.stderr):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+            self.kill(process)
+
 
 class Frame(msgspec.Struct, frozen=True):
     """A frame that entered the switch.
@@ -383,17 +394,10 @@ class Lan:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Take it down, with all that runs in it."""
-        for node in self.nodes:
-            node.namespace.kill_all()
-            for process in node.started:
-                for pipe in (process.stdin, process.stdout, process.stderr):
-                    if pipe is not None:
-                        with suppress(OSError):
-                            pipe.close()
-                process.kill()
-                process.wait()
-        self._stack.close()
+        """Take it down, with all that runs in it. What can't be ended in one node spares none of the others."""
+        with self._stack as stack:
+            for node in self.nodes:
+                stack.callback(node.end)
 
     @contextmanager
     def capture(self) -> Iterator[Capture]:

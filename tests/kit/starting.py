@@ -25,6 +25,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple, NoReturn
@@ -172,7 +173,7 @@ class _Forker:
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         self._waiting.unregister(descriptor)
         os.close(descriptor)
-        with connection:
+        with connection, suppress(BrokenPipeError):  # who asked was interrupted: nobody waits
             connection.sendall(str(code).encode())
 
 

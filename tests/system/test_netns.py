@@ -201,6 +201,22 @@ def test_everything_is_gone_afterwards(tmp_path: Path, end: Callable[[], None]) 
     assert socket.if_nameindex() == machine
 
 
+def test_what_cannot_be_ended_in_one_node_spares_none_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end() -> None:
+        Node.end(lan.nodes[1])
+        raise AssertionError("process 7 can't be killed")
+
+    lan = Lan(2, home=tmp_path).__enter__()
+    started = [node.start("sleep", "infinity") for node in lan.nodes]
+    monkeypatch.setattr(lan.nodes[1], "end", end)
+    with pytest.raises(AssertionError, match="process 7"):
+        lan.__exit__(None, None, None)
+    assert all(process.returncode is not None for process in started)
+    assert not any(Path(f"/proc/{node.namespace.pid}/ns/net").exists() for node in lan.nodes)
+
+
 def test_two_networks_side_by_side_do_not_meet(tmp_path: Path) -> None:
     with (
         Lan(1, home=tmp_path / "a") as left,
