@@ -189,7 +189,7 @@ class Files:
         """
         while True:
             if ino in self._table.hot:
-                with self._hot.changing(ino, may_block=may_block) as hot:
+                with self._hot.changing(ino, may_block=may_block, moves=False) as hot:
                     if hot is not None:
                         return self._hot.write(ino, hot, offset, data)
             try:

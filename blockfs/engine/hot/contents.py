@@ -51,8 +51,13 @@ class HotContents:
         return total
 
     @contextmanager
-    def changing(self, ino: int, *, may_block: bool) -> Iterator[Descriptor | None]:
+    def changing(self, ino: int, *, may_block: bool, moves: bool = True) -> Iterator[Descriptor | None]:
         """The hot file of a file that is changed in the block: it is not given up meanwhile. None: it has none.
+
+        Args:
+            ino: The file.
+            may_block: Wait for disks.
+            moves: It is not only written to: what is there then may lie where the file had something before.
 
         Raises:
             WouldBlock: It has one, and `may_block` is false.
@@ -65,12 +70,15 @@ class HotContents:
                     raise WouldBlock("a hot file may have to be read first")
                 hot.opens += 1
                 hot.opened += 1
+                hot.moving += moves
+                hot.moves += moves
         try:
             yield None if hot is None else hot.file
         finally:
             if hot is not None:
                 with self._stores.lock:
                     hot.opens -= 1
+                    hot.moving -= moves
 
     def read(self, file: Descriptor, offset: int, length: int, *, may_block: bool) -> bytes:
         """Read a range; fewer bytes only at the end."""

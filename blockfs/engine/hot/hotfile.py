@@ -31,6 +31,8 @@ class HotFile:
         file: Its descriptor.
         opens: How often the kernel has it open, or we change it ourselves just now.
         opened: How often that began: if it is the same later, and `opens` is 0, nobody has written meanwhile.
+        moving: How many of us just now make bytes of it come to lie where they may have lain before: holes, or shared.
+        moves: How often that began.
         sealed_opened: `opened` when all of it was sealed while nobody had it open; -1: it was not.
         sealed_at_s: Monotonic time of the newest seal, or at which it was made.
         released_at_s: Monotonic time at which it was closed last.
@@ -53,6 +55,8 @@ class HotFile:
         "is_durable",
         "is_named",
         "is_new",
+        "moves",
+        "moving",
         "number",
         "opened",
         "opens",
@@ -67,6 +71,8 @@ class HotFile:
         self.file = file
         self.opens = 0
         self.opened = 0
+        self.moving = 0
+        self.moves = 0
         self.sealed_opened = -1
         self.sealed_at_s = time.monotonic()
         self.released_at_s = 0.0

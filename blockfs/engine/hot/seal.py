@@ -2,9 +2,10 @@
 
 Order, per file: take its status → write it back, twice (the first takes as long as there is much, the second holds
 writers shortly) → a copy of one instant, by sharing → ask where the copy is not what the leaves say → hash those blocks
-from the hot file's page cache, then ask where it still lies where the copy does: all else is hashed from the copy →
-the copy's pages into segments → fdatasync of the segments and index commit → leaves, size and `sealed` in one change
-set → commit. The hot file is the content before and after, so a crash at any point finds it whole, and seals again.
+from the hot file's page cache, then ask where it still lies where the copy does: all else is hashed from the copy, and
+everything if bytes may have gone and come back meanwhile (`_moves`) → the copy's pages into segments → fdatasync of the
+segments and index commit → leaves, size and `sealed` in one change set → commit. The hot file is the content before and
+after, so a crash at any point finds it whole, and seals again.
 
 What is stored already is not taken over: the host compares the bytes, under the kernel's locks, and has the file share
 the stored ones only if they are equal at that moment. So does the hot file, where there is a copy, and NUL bytes share
@@ -288,9 +289,12 @@ class HotSealer:
             job.is_mixed = job.hot.has_changed_since(job.status)
 
     def _put(self, job: HotJob, source: Descriptor, numbers: list[int]) -> None:
+        moves = self._moves(job.hot)
         found = self._named(job, job.hot.file, numbers)
         if source is not job.hot.file:
             changed = self._changed_since(job, source)
+            if moves is None or moves != self._moves(job.hot):
+                changed.update(numbers)  # what lies where it lay may have been elsewhere when it was hashed
             found |= self._named(job, source, [one for one in numbers if one in changed])
         job.ids = {number: found[number].block_id for number in numbers}
         absent = set(self._stores.blocks.missing(job.ids.values(), job.hold))
@@ -312,6 +316,14 @@ class HotSealer:
             stored = align(found[number].length)
             if number not in done or not is_hot_files or stored < self._stores.block_size:
                 job.unshared[number] = stored
+
+    def _moves(self, hot: HotFile) -> int | None:
+        """How often bytes of a hot file came to lie where they may have lain before; None: some do so just now.
+
+        The kernel's writes don't: a copy shares the pages, so that each write goes elsewhere.
+        """
+        with self._stores.lock:
+            return None if hot.moving else hot.moves
 
     def _named(self, job: HotJob, file: Descriptor, numbers: list[int]) -> dict[int, Named]:
         return named(file.fd, numbers, job.size_bytes, self._stores.block_size, self._stores.priority.give_way)

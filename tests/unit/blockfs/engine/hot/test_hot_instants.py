@@ -6,12 +6,16 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from blockfs.blocks.maintenance.scrub import scrub
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.gate import WriteGate
+from blockfs.engine.hot import naming, seal
 from blockfs.engine.hot.folder import Descriptor, HotFolder
+from blockfs.engine.hot.naming import Named
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, HotState
 from tests.unit.blockfs.engine.hot.hosts import BLOCK, PAGE, config, content, create, hot, make, sealed
 from tests.unit.blockfs.engine.volumes import findings
@@ -121,3 +125,48 @@ def test_a_file_that_is_cut_while_it_is_sealed_has_no_holes_where_its_leaves_wen
     assert content(filesystem, b"f") == sealed(filesystem, ino) == data[:size]
     assert findings(filesystem) == []
     filesystem.abandon()
+
+
+@pytest.mark.parametrize("way", ["hole", "cut and grown", "copied back"])
+def test_what_comes_back_while_it_is_hashed_is_not_taken_for_what_never_went(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Where bytes lie tells that they are the copy's, but not that they were when they were hashed."""
+    files = filesystem.files
+    ino = create(filesystem, b"f")
+    descriptor = hot(filesystem, ino)
+    data = bytearray(os.urandom(8 * BLOCK))
+    os.pwrite(descriptor, data, 0)
+    files.flush()
+    there = data[5 * BLOCK :] if way == "copied back" else bytearray(3 * BLOCK)
+    if way == "copied back":
+        there[:PAGE] = b"n" * PAGE
+        os.pwrite(descriptor, there[:PAGE], 5 * BLOCK)
+        os.fsync(descriptor)
+        assert filesystem.copy_range(ino, 5 * BLOCK, ino, 0, 3 * BLOCK) == 3 * BLOCK
+        data[: 3 * BLOCK] = there
+    else:
+        files.zero(ino, 5 * BLOCK, 3 * BLOCK, keeps_size=True)
+    data[5 * BLOCK :] = there
+    real, runs = naming.named, iter([True])
+
+    def named(fd: int, *arguments: Any) -> dict[int, Named]:
+        is_first = fd == descriptor and next(runs, False)
+        if is_first:
+            os.pwrite(descriptor, b"y" * 3 * BLOCK, 5 * BLOCK)
+        found = real(fd, *arguments)
+        if is_first and way == "hole":
+            files.zero(ino, 5 * BLOCK, 3 * BLOCK, keeps_size=True)
+        elif is_first and way == "cut and grown":
+            files.truncate(ino, 5 * BLOCK, may_block=True)
+            files.truncate(ino, 8 * BLOCK, may_block=True)
+        elif is_first:
+            assert filesystem.copy_range(ino, 0, ino, 5 * BLOCK, 3 * BLOCK) == 3 * BLOCK
+        return found
+
+    monkeypatch.setattr(seal, "named", named)
+    files.flush()
+    assert next(runs, False) is False
+    assert sealed(filesystem, ino) == data
+    assert scrub(filesystem.blocks).is_clean
+    assert content(filesystem, b"f") == data
