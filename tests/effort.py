@@ -111,6 +111,7 @@ KNOB: Final = {
     "damaged trees": Counts("examples", 10, 30, 3000, "unit/blockfs/tree/test_tree_repair.py", "repair"),
     "namespace": Counts("sequences", 15, 80, 1000, "unit/blockfs/engine/test_namespace_machine.py"),
     "files": Counts("sequences", 20, 100, 1000, "unit/blockfs/engine/test_files_machine.py"),
+    "owners of one file": Counts("lives of a volume", 4, 30, 2000, "unit/blockfs/engine/test_owners.py"),
     "snapshots": Counts("sequences", 6, 25, 800, "unit/blockfs/engine/test_snapshots_machine.py", "snapshots"),
     "server's store": Counts("sequences", 25, 150, 1000, "unit/syncer/server/test_store_machine.py"),
     "server's listings": Counts("examples", 60, 300, 3000, "unit/syncer/server/test_listings.py"),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -15,16 +13,13 @@ import pytest
 
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.maintenance.gc import collect
-from blockfs.engine.config import EngineConfig
 from blockfs.engine.content import holes
 from blockfs.engine.content.holes import Holes
 from blockfs.engine.content.writer import ContentWriter
 from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import FsError, NoSpaceError
-from blockfs.service import maintenance
 from blockfs.tree.schema import ROOT_INO
-from tests import effort
 from tests.unit.blockfs.engine.volumes import Died, Killer, config, content, create, find, findings, make
 
 pytestmark = pytest.mark.usefixtures("both_ways")
@@ -356,88 +351,6 @@ def test_a_seal_under_way_does_not_miss_what_went_with_a_hole(tmp_path: Path) ->
     assert content(filesystem, b"f") == bytes(21 * PAGE)
     assert os.listdir(filesystem.volume.staging_path) == []
     filesystem.close()
-
-
-class Owner:
-    """One of several who share a file: writes, empties and copies in a region of its own, and always finds it so."""
-
-    def __init__(self, filesystem: Filesystem, ino: int, number: int, enough: threading.Event) -> None:
-        self.files = filesystem.files
-        self.copy_range = filesystem.copy_range
-        self.ino = ino
-        self.enough = enough
-        self.random = random.Random(number)
-        self.start = number * REGION
-        self.content = bytearray(REGION)
-        self.failure: BaseException | None = None
-
-    def run(self) -> None:
-        try:
-            steps = 0
-            while steps < STEPS or not self.enough.is_set():
-                steps += 1
-                self.step()
-                found = self.files.read(self.ino, self.start, REGION, may_block=True)
-                assert found == self.content
-        except BaseException as error:  # noqa: BLE001 - told by the test
-            self.failure = error
-
-    def step(self) -> None:
-        at, length = self.random.randrange(REGION), self.random.randint(1, 6 * PAGE)
-        length = min(length, REGION - at)
-        match self.random.choice(["write", "zero", "copy"]):
-            case "write":
-                data = self.random.randbytes(1) * length
-                self.files.write(self.ino, self.start + at, data, may_block=True)
-                self.content[at : at + length] = data
-            case "zero":
-                self.files.zero(self.ino, self.start + at, length, keeps_size=True)
-                self.content[at : at + length] = bytes(length)
-            case _:
-                step = self.random.choice([BLOCK, BLOCK, PAGE])
-                to = self.random.randrange(REGION - at) // step * step
-                length = min(length, REGION - at - to) if to == 0 or to >= length else 0
-                to = (at + to) % REGION
-                length = min(length, REGION - to)
-                if length and abs(to - at) >= length:
-                    done = self.copy_range(self.ino, self.start + at, self.ino, self.start + to, length)
-                    self.content[to : to + done] = self.content[at : at + done]
-
-
-REGION = 33 * PAGE  # ends within a block, which two owners share
-STEPS = effort.count("properties") * 3
-
-
-def test_what_others_do_to_a_file_and_its_seals_never_change_a_byte(tmp_path: Path) -> None:
-    path = make(tmp_path / "volume", block_size=BLOCK)
-    eager = EngineConfig(
-        commit_s=0.005,
-        publish_s=0.02,
-        quiet_s=0.0,
-        reserve_bytes=0,
-        ballast_bytes=0,
-        staged_limit_bytes=1 << 19,
-    )
-    filesystem = Filesystem.open(path, eager)
-    ino = create(filesystem, b"f")
-    filesystem.files.truncate(ino, 3 * REGION)
-    enough = threading.Event()
-    owners = [Owner(filesystem, ino, number, enough) for number in range(3)]
-    threads = [threading.Thread(target=owner.run) for owner in owners]
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        filesystem.files.flush()
-        maintenance.gc(filesystem.blocks, filesystem.tree, filesystem.ballast, commit=filesystem.commit)
-        if filesystem.sealed_files > 3:
-            enough.set()
-    assert [owner.failure for owner in owners] == [None] * 3
-    filesystem.files.flush()
-    assert content(filesystem, b"f") == b"".join(owner.content for owner in owners)
-    filesystem.close()
-    again = Filesystem.open(path, config())
-    assert findings(again) == []
-    again.close()
 
 
 def test_pages_that_the_host_failed_to_write_can_be_read_again_in_a_hole(
