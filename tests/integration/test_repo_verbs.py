@@ -53,6 +53,12 @@ def test_init_refuses_a_place_that_is_not_empty_and_leaves_it_alone(repo: Repo, 
         assert [path.name for path in other.folder.iterdir()] == [name]
 
 
+def test_init_looks_before_it_asks_for_a_passphrase(repo: Repo, tmp_path: Path) -> None:
+    repo("init")
+    (line,) = repo("init", "--password-file", tmp_path / "none", expect=2)
+    assert "there is a repository already" in line["message"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -143,6 +149,37 @@ def test_nothing_goes_before_its_time(repo: Repo, tmp_path: Path) -> None:
     (done,) = repo("gc", "--keep", "10d")
     assert (done["condemned_packs"], done["waiting_packs"] > 0, done["deleted_packs"]) == (0, True, 0)
     repo("gc", "--keep", "a while", expect=2)
+
+
+def test_what_is_kept_of_the_past_is_set_once_for_all_who_collect(repo: Repo, tmp_path: Path) -> None:
+    repo("init")
+    root = Root(repo, tmp_path / "home")
+    for name in ("file", "other"):
+        (root.folder / name).write_bytes(os.urandom(100_000))
+        root.reconcile()
+    (root.folder / "file").unlink()
+    root.reconcile()
+    repo.age(40)
+    (line,) = repo("settings")
+    assert (line["type"], line["keep_s"]) == ("repository_settings", 30 * 86_400)
+    assert repo.told("settings", "--keep", "60d") == "keep: 60d\n"
+    for verb in ("gc", "repack"):
+        repo(verb)
+    (line,) = repo("gc", "--dry-run")
+    assert (line["condemned_packs"], line["waiting_packs"]) == (0, 0)
+    (line,) = repo("gc", "--keep", "30d", "--dry-run")  # for this run
+    assert line["condemned_packs"] > 0
+    assert root.repo("settings", repo.url)[0]["keep_s"] == 60 * 86_400  # another device
+    root.repo("settings", "--keep", "36h", repo.url)
+    assert repo.told("settings") == "keep: 36h\n"
+    (stats,) = repo("stats")
+    assert stats["keep_s"] == 36 * 3600
+    (line,) = repo("gc")
+    assert line["condemned_packs"] > 0
+    repo("settings", "--keep", "a while", expect=2)
+    repo("settings", "--keep", "1000000d", expect=2)
+    (checked,) = repo("check", "--read-data", "100%")
+    assert checked["problems"] == 0
 
 
 def test_keys_are_added_changed_and_removed(repo: Repo, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from blockfs.cli.groups import Verbs
-from syncer.cli.repo import check, devices, gc, init, key, repack, stats
+from syncer.cli.repo import check, devices, gc, init, key, repack, settings, stats
 
 
 @click.group("repo", cls=Verbs)
@@ -27,6 +27,7 @@ for _verb in (
     check.command,
     gc.command,
     repack.command,
+    settings.command,
     stats.command,
     key.command,
     devices.command,

@@ -14,7 +14,7 @@ from syncer.remote.repository.maintenance.collecting import Collector
 
 @click.command("gc")
 @maintenance_options
-def command(place: Place, keep: str, dry_run: bool, as_json: bool) -> None:
+def command(place: Place, keep: str | None, dry_run: bool, as_json: bool) -> None:
     """Delete what neither a device nor a kept commit of the repository at URL needs.
 
     It takes two runs, two days or more apart by the store's clock: the first one condemns, the second one deletes what

@@ -13,11 +13,11 @@ from blockfs.runtime.output import json_line, note, shown, tell
 from blockfs.runtime.units import format_size, parse_size
 from syncer.cli.passphrase import repository_secret
 from syncer.cli.repo.place import Place, place_options, using
-from syncer.errors import UsageError
+from syncer.errors import NotFoundError, UsageError
 from syncer.remote.repository.format.config import MAX_GRID, MIN_GRID
-from syncer.remote.repository.making import create
+from syncer.remote.repository.making import create, see_that_it_is_free
 from syncer.remote.repository.opening import Kept
-from syncer.remote.stores.port import StoreInfo, is_name
+from syncer.remote.stores.port import BlobStore, StoreInfo, is_name
 from syncer.remote.stores.urls import parse_store_url
 
 _NOT_THEIRS: Final = (".tmp-", "lost+found")  # what a write that was cut short leaves, and what mkfs makes
@@ -36,9 +36,10 @@ def command(place: Place, block_size: str, label: str | None, as_json: bool) -> 
     store = place.store()
     grid = _grid(block_size)
     _refuse_other_files(place.url)
-    passphrase = repository_secret(place.password_file, os.environ, new=True)
 
     async def work() -> tuple[StoreInfo, Kept, str]:
+        await _refuse_what_is_there(store, place.url)  # nobody thinks of a passphrase for nothing
+        passphrase = repository_secret(place.password_file, os.environ, new=True)
         info = await store.open(create=True)
         with progress() as told:
             told("making keys, and looking at what the store does")
@@ -73,6 +74,22 @@ def command(place: Place, block_size: str, label: str | None, as_json: bool) -> 
     tell(f"recovery key: {recovery}")
     note("Write the recovery key down, and keep it where the passphrase is not: it is shown only now, and opens")
     note("the repository if the passphrase is lost. Who has lost both has lost what is in it.")
+
+
+async def _refuse_what_is_there(store: BlobStore, url: str) -> None:
+    """See that the place is empty, or not there yet; nothing is made.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    try:
+        await store.open()
+    except NotFoundError:
+        return
+    try:
+        await see_that_it_is_free(store)
+    except UsageError as error:
+        raise UsageError(f"{url}: {error}") from None
 
 
 def _grid(text: str) -> int:

@@ -19,19 +19,19 @@ T = TypeVar("T")
 def maintenance_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add what `place_options` adds, and the options `keep`, `dry_run` and `as_json`."""
     keep = click.option(
-        "--keep", default="30d", metavar="TIME", help="Commits younger than that stay whole; default: 30d."
+        "--keep", metavar="TIME", help="For this run: commits younger than that stay whole; default: `repo settings`."
     )
     dry_run = click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
     return place_options(keep(dry_run(json_option(function))))
 
 
-def maintained(kind: Callable[..., MaintenanceRun[T]], place: Place, keep: str, *, dry_run: bool) -> T:
+def maintained(kind: Callable[..., MaintenanceRun[T]], place: Place, keep: str | None, *, dry_run: bool) -> T:
     """Do a run.
 
     Args:
         kind: Of which.
         place: Where the repository is.
-        keep: As `--keep` says.
+        keep: As `--keep` says; None: as the repository's setting does.
         dry_run: Only find out.
 
     Returns:
@@ -41,7 +41,7 @@ def maintained(kind: Callable[..., MaintenanceRun[T]], place: Place, keep: str, 
         UsageError: No span of time.
         SyncerError: See `with_repository` and `MaintenanceRun.run`.
     """
-    span_ns = int(parse_duration(keep) * 10**9)
+    span_ns = None if keep is None else int(parse_duration(keep) * 10**9)
 
     async def work(repository: Repository) -> T:
         with progress() as told:

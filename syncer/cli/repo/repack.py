@@ -14,7 +14,7 @@ from syncer.remote.repository.maintenance.repacking import Repacker
 
 @click.command("repack")
 @maintenance_options
-def command(place: Place, keep: str, dry_run: bool, as_json: bool) -> None:
+def command(place: Place, keep: str | None, dry_run: bool, as_json: bool) -> None:
     """Write packs of the repository at URL anew of which less than half is needed.
 
     What is needed of them is read and written; the old packs are condemned, and `gc` deletes them two days later or

@@ -9,6 +9,7 @@ from blockfs.cli.parameters import progress
 from blockfs.runtime.output import json_line, table
 from blockfs.runtime.units import format_size
 from syncer.cli.repo.place import Place, Repository, place_options, with_repository
+from syncer.cli.repo.settings import span
 from syncer.remote.repository.maintenance.figures import Figures, figures_of
 
 
@@ -44,6 +45,7 @@ def command(place: Place, as_json: bool) -> None:
             ("commits", str(found.commits)),
             ("devices", str(found.devices)),
             ("keys", str(found.keys)),
+            ("keeps", span(found.keep_s)),
             ("block size", format_size(config.grid)),
         ]
     )

@@ -65,7 +65,7 @@ async def create(
     Raises:
         UsageError: There is one already, or something else, or the passphrase is too short.
     """
-    await _free(store)
+    await see_that_it_is_free(store)
     master, repository = MasterKey(os.urandom(KEY_BYTES)), os.urandom(REPOSITORY_BYTES)
     recovery = recovery_key(os.urandom(SECRET_BYTES))
     now_s = int(clock())
@@ -98,7 +98,7 @@ def new_slot(
     )
 
 
-async def _free(store: BlobStore) -> None:
+async def see_that_it_is_free(store: BlobStore) -> None:
     """See that nothing is there but what a `create` that died has left.
 
     Raises:

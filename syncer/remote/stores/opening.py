@@ -77,7 +77,7 @@ def _bare(url: StoreUrl, settings: StoreSettings, environ: Mapping[str, str]) ->
             settings.http,
             limit_up=None,
             limit_down=None,
-            ca_file=found.ca_file or settings.http.ca_file,
+            ca_file=settings.http.ca_file or found.ca_file,  # an option says more than the surroundings
             ignore_certificates=found.ignore_certificates or settings.http.ignore_certificates,
         )
         return SwiftStore(found.sign_in, url.container, url.prefix, settings=http, pace=pace)

@@ -76,6 +76,7 @@ class Kind(Enum):
     COMMIT = b"m", "commits/", True
     HEAD = b"h", "heads/", False
     CONDEMNED = b"x", "condemned/", True
+    SETTINGS = b"s", "settings", False
 
 
 class Envelope:

@@ -37,6 +37,7 @@ from syncer.remote.repository.format.packs import MAX_BYTES as MAX_PACK_BYTES
 from syncer.remote.repository.format.packs import read_pack
 from syncer.remote.repository.format.prolly import Root, reachable
 from syncer.remote.repository.format.sealed import Kind
+from syncer.remote.repository.maintenance.settings import settings_of
 from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.repository.tree import Tree
 
@@ -123,6 +124,7 @@ class Checker:
             self._told(f"commit {number} of {len(commits)}")
             await trio.to_thread.run_sync(self._tree, name, commit)
         self._indexed()
+        await self._settings()
         await for_each(self._to_read(), self._read, _AT_ONCE)
         return self.findings
 
@@ -218,6 +220,12 @@ class Checker:
             if self._sizes.get(name, size) != size:
                 self.findings.add(f"the pack {name} has {self._sizes[name]} bytes, and {size} by the index")
         self.findings.unnamed_packs = len(self._sizes.keys() - named.keys())
+
+    async def _settings(self) -> None:
+        try:
+            await settings_of(self._objects)
+        except _WRONG as error:
+            self.findings.add(f"{error}; `blocksync repo settings --keep TIME` writes it anew")
 
     def _to_read(self) -> Iterator[str]:
         return (name for name in self._sizes if self._chosen() < self._share)

@@ -16,7 +16,8 @@ from syncer.remote.repository.client import RepositoryClient, Writer
 from syncer.remote.repository.format.history import DeviceId
 from syncer.remote.repository.format.keys import Content
 from syncer.remote.repository.format.sealed import Kind
-from syncer.remote.repository.maintenance.marking import GRACE_NS, KEEP_NS, Marker, look, used
+from syncer.remote.repository.maintenance.marking import GRACE_NS, Marker, look, used
+from syncer.remote.repository.maintenance.settings import settings_of
 from syncer.remote.repository.objects import Objects
 from syncer.remote.repository.opening import Kept
 
@@ -39,6 +40,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
         devices: That have a head.
         indexes: That are looked into.
         keys: Slots.
+        keep_s: Commits younger than that are kept.
     """
 
     files: int
@@ -53,16 +55,16 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     devices: int
     indexes: int
     keys: int
+    keep_s: int
 
 
-async def figures_of(objects: Objects, kept: Kept, told: Callable[[str], None], *, keep_ns: int = KEEP_NS) -> Figures:
+async def figures_of(objects: Objects, kept: Kept, told: Callable[[str], None]) -> Figures:
     """Look at all trees; reads no contents.
 
     Args:
         objects: The repository's.
         kept: Its config.
         told: Hears how far it is.
-        keep_ns: Which commits are kept.
 
     Raises:
         SyncerError: The store can't be asked, or a tree can't be read.
@@ -70,7 +72,8 @@ async def figures_of(objects: Objects, kept: Kept, told: Callable[[str], None], 
     writer = Writer(device=DeviceId(kept.device), name=_NOBODY, tool=_NOBODY)
     listing = await RepositoryClient(objects, kept.config, writer).list_objects()
     sizes = [stat.content.size_bytes for stat in listing.objects if stat.kind is NodeKind.FILE and stat.content]
-    sight = await look(objects, keep_ns=keep_ns, grace_ns=GRACE_NS)
+    settings = await settings_of(objects)
+    sight = await look(objects, keep_ns=settings.keep_ns, grace_ns=GRACE_NS)
     uses = await trio.to_thread.run_sync(used, Marker(objects, sight), sight, told)
     blobs = await objects.store.listing("")
     return Figures(
@@ -86,4 +89,5 @@ async def figures_of(objects: Objects, kept: Kept, told: Callable[[str], None], 
         devices=sum(blob.name.startswith(Kind.HEAD.folder) for blob in blobs),
         indexes=len(objects.live_indexes()),
         keys=sum(blob.name.startswith("keys/") for blob in blobs),
+        keep_s=settings.keep_s,
     )

@@ -28,7 +28,6 @@ from syncer.remote.repository.format.sealed import Kind, digest_of, object_name
 from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.stores.port import Blob
 
-KEEP_NS: Final = 30 * 86_400 * 10**9
 GRACE_NS: Final = 2 * 86_400 * 10**9
 
 

@@ -13,7 +13,8 @@ from syncer.errors import RemoteUnavailableError
 from syncer.remote.repository.format import condemned
 from syncer.remote.repository.format.condemned import Condemned
 from syncer.remote.repository.format.history import DeviceId
-from syncer.remote.repository.maintenance.marking import GRACE_NS, KEEP_NS, Sight, look
+from syncer.remote.repository.maintenance.marking import GRACE_NS, Sight, look
+from syncer.remote.repository.maintenance.settings import settings_of
 from syncer.remote.repository.objects import Objects, fresh_salt
 
 T_co = TypeVar("T_co", covariant=True)
@@ -27,7 +28,7 @@ class MaintenanceRun(ABC, Generic[T_co]):
         objects: Objects,
         device: DeviceId,
         *,
-        keep_ns: int = KEEP_NS,
+        keep_ns: int | None = None,
         grace_ns: int = GRACE_NS,
         told: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -36,7 +37,8 @@ class MaintenanceRun(ABC, Generic[T_co]):
         Args:
             objects: The repository's.
             device: Who runs it.
-            keep_ns: Commits younger than that stay, and what they name is needed.
+            keep_ns: Commits younger than that stay, and what they name is needed. None: as the repository's
+                setting says.
             grace_ns: What is younger is not condemned; what was condemned is deleted after as long.
             told: Hears how far it is.
         """
@@ -64,7 +66,8 @@ class MaintenanceRun(ABC, Generic[T_co]):
         """See what is there."""
         self._told("looking at what is there")
         self._began_s = self._objects.clock_s()
-        return await look(self._objects, keep_ns=self._keep_ns, grace_ns=self._grace_ns)
+        keep_ns = (await settings_of(self._objects)).keep_ns if self._keep_ns is None else self._keep_ns
+        return await look(self._objects, keep_ns=keep_ns, grace_ns=self._grace_ns)
 
     async def _still_sure(self, sight: Sight) -> None:
         """See that what was seen still holds: nobody else can have condemned, waited and deleted meanwhile.

@@ -24,17 +24,21 @@ KEPT = Kept(
 )
 
 
-@pytest.fixture
-def swift() -> Iterator[dict[str, str]]:
-    """A Swift whose certificate nobody trusts who is not told to: the variables that lead to it."""
+@pytest.fixture(params=["https", "http"])
+def swift(request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """A Swift whose certificate nobody trusts who is not told to: the variables that lead to it.
+
+    By either scheme one signs in there; the account has TLS.
+    """
 
     def answer(arrived: Arrived) -> Answer:
         if arrived.path == "/auth/v1.0":
             return Answer(200, headers={"X-Auth-Token": "t", "X-Storage-Url": f"{script.url}/v1/AUTH_a"})
         return Answer(204, headers={"X-Container-Object-Count": "0"})
 
-    with serving(answer, tls=True) as script:
-        yield {"ST_AUTH": f"{script.url}/auth/v1.0", "ST_USER": "a:b", "ST_KEY": "key"}
+    with serving(answer, tls=True) as script, serving(answer) as plain:
+        door = script if request.param == "https" else plain
+        yield {"ST_AUTH": f"{door.url}/auth/v1.0", "ST_USER": "a:b", "ST_KEY": "key"}
 
 
 def opened(store: BlobStore) -> str:
@@ -57,6 +61,16 @@ def test_authorities_that_are_given_are_trusted_and_no_others(
     for name, value in swift.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SyncerError, match="certificate"):
+        opened(Place(url=url_of(swift)).store())
+    assert "box" in opened(Place(url=url_of(swift), ca_file=str(CERTIFICATE)).store())
+
+
+def test_an_option_says_more_than_the_environment(
+    swift: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name, value in {**swift, "OS_CACERT": str(tmp_path / "others.pem")}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UsageError, match=r"others\.pem"):
         opened(Place(url=url_of(swift)).store())
     assert "box" in opened(Place(url=url_of(swift), ca_file=str(CERTIFICATE)).store())
 

@@ -12,8 +12,9 @@ from syncer.errors import CorruptionError, RemoteUnavailableError
 from syncer.ports.orders import Delete, write_one
 from syncer.remote.repository.client import DRAFT_S
 from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.format.settings import Settings
 from syncer.remote.repository.maintenance.collecting import Collector
-from syncer.remote.repository.maintenance.marking import GRACE_NS, KEEP_NS
+from syncer.remote.repository.maintenance.marking import GRACE_NS
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
 from syncer.remote.stores.port import Blob
@@ -21,6 +22,8 @@ from tests import effort
 from tests.unit.syncer.remote.repository.aging import HOUR_NS, Place, committed
 from tests.unit.syncer.remote.repository.nodes import KEYS
 from tests.unit.syncer.remote.repository.share import fetched, listed, path, put, random_bytes
+
+KEEP_NS = Settings().keep_ns
 
 
 def test_what_was_deleted_goes_after_its_time_and_not_before() -> None:

@@ -18,9 +18,10 @@ from syncer.errors import SyncerError
 from syncer.ports.orders import Delete, Stored, write_one
 from syncer.remote.repository.client import RepositoryClient, Writer
 from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.format.settings import Settings
 from syncer.remote.repository.maintenance.checking import Checker
 from syncer.remote.repository.maintenance.collecting import Collector
-from syncer.remote.repository.maintenance.marking import GRACE_NS, KEEP_NS
+from syncer.remote.repository.maintenance.marking import GRACE_NS
 from syncer.remote.repository.maintenance.repacking import Repacker
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
@@ -44,6 +45,7 @@ MINUTE_NS = 60 * 10**9
 HOUR_NS = 60 * MINUTE_NS
 PAUSES = (MINUTE_NS, HOUR_NS, 11 * HOUR_NS, GRACE_NS // 2, GRACE_NS + HOUR_NS, 35 * 24 * HOUR_NS)
 DEEP = 1
+KEEP_NS = Settings().keep_ns
 LAST = ("heads/", "indexes/", "commits/")  # right before these a device looks at the clock
 
 

@@ -11,13 +11,15 @@ from syncer.core.model import Kind
 from syncer.errors import DamagedObjectError
 from syncer.ports.orders import Delete, write_one
 from syncer.remote.repository.client import RepositoryClient
-from syncer.remote.repository.maintenance.marking import GRACE_NS, KEEP_NS
+from syncer.remote.repository.format.settings import Settings
+from syncer.remote.repository.maintenance.marking import GRACE_NS
 from syncer.remote.stores.memory import MemoryStore
 from tests import effort
 from tests.unit.syncer.remote.repository.aging import HOUR_NS, DiedError, Mortal, Place, committed
 from tests.unit.syncer.remote.repository.share import fetched, listed, path, put, random_bytes
 
 LATER_NS = GRACE_NS + HOUR_NS
+KEEP_NS = Settings().keep_ns
 
 
 async def remove(client: RepositoryClient, *names: str) -> None:
