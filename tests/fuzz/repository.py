@@ -15,7 +15,18 @@ from itertools import islice
 from typing import Final
 
 from syncer.errors import DamagedObjectError, FormatTooNewError
-from syncer.remote.repository.format import condemned, config, entries, history, indexes, lists, packs, prolly, slots
+from syncer.remote.repository.format import (
+    condemned,
+    config,
+    entries,
+    history,
+    indexes,
+    lists,
+    packs,
+    prolly,
+    settings,
+    slots,
+)
 from syncer.remote.repository.format.codec import BadMessage, Codec
 from syncer.remote.repository.format.condemned import Condemned
 from syncer.remote.repository.format.config import Config
@@ -175,6 +186,14 @@ def _read_object(raw: bytes) -> None:
     _refused(lambda: history.decode_head(KEYS, _DEVICES[0], raw, _CODEC))
     _refused(lambda: condemned.decode(KEYS, object_name(Kind.CONDEMNED, _digest(raw)), raw, _CODEC))
     _refused(lambda: slots.read_slot("keys/" + _digest(raw)[:8].hex(), raw))
+    _refused(lambda: settings.decode(KEYS, raw, _CODEC))
+
+
+def _read_settings(body: bytes) -> None:
+    raw = seal_whole(KEYS, Kind.SETTINGS, SALT, body, _CODEC)
+    if not _refused(lambda: settings.decode(KEYS, raw, _CODEC)):
+        told = settings.decode(KEYS, raw, _CODEC)
+        assert settings.decode(KEYS, settings.encode(KEYS, SALT, told, _CODEC), _CODEC) == told
 
 
 def _read_config(body: bytes) -> None:
@@ -255,6 +274,7 @@ _COMMITTED: Final = history.encode_commit(KEYS, SALT, _COMMIT, _CODEC)[1]
 _HEADED: Final = history.encode_head(KEYS, SALT, _HEAD, _CODEC)[1]
 _LISTED: Final = condemned.encode(KEYS, SALT, _CONDEMNED, _CODEC)[1]
 _CONFIGURED: Final = config.encode(KEYS, SALT, _CONFIG, _CODEC)
+_SET: Final = settings.encode(KEYS, SALT, settings.Settings(keep_s=1), _CODEC)
 _TABLE: Final = len(_PACK.entries).to_bytes(4, "big") + b"".join(
     each.id + each.length.to_bytes(4, "big") + each.plain.to_bytes(4, "big") for each in _PACK.entries
 )
@@ -273,8 +293,9 @@ TARGETS: Final = (
     _target("trailer", (_TABLE,), _read_trailer),
     _target("pack", (_PACKED,), _read_pack),
     _target("chunk", (_CODEC.encode(_CHUNKS[0]), _CODEC.encode(_CHUNKS[1])), _read_chunk),
-    _target("object", (_CONFIGURED, _COMMITTED, _HEADED, _LISTED, _SLOT[1]), _read_object),
+    _target("object", (_CONFIGURED, _COMMITTED, _HEADED, _LISTED, _SET, _SLOT[1]), _read_object),
     _target("config", (_body_of(_CONFIGURED[_PLAIN_BYTES:], Kind.CONFIG),), _read_config),
+    _target("settings", (_body_of(_SET, Kind.SETTINGS),), _read_settings),
     _target("node", (_node({_KEY: entries.encode(_ENTRY), b"k": b"v"}),), _read_node),
     _target(
         "chunk list", (_CHUNK_LIST, _node({bytes(5): _CHUNK_LIST, bytes(4) + b"\4": _CHUNK_LIST})), _read_chunk_list

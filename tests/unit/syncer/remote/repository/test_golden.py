@@ -12,7 +12,7 @@ import pytest
 
 from syncer.core.model import RelPath
 from syncer.errors import DamagedObjectError, FormatTooNewError
-from syncer.remote.repository.format import condemned, config, indexes, lists, packs, slots
+from syncer.remote.repository.format import condemned, config, indexes, lists, packs, settings, slots
 from syncer.remote.repository.format.codec import Codec
 from syncer.remote.repository.format.history import (
     Commit,
@@ -34,6 +34,7 @@ from tests.golden import make_repository
 from tests.golden.make_repository import CONTENTS, DEVICE_NAME, DEVICES, GRID, KEYS, MASTER, PASSPHRASE, RECOVERY
 
 GOLDEN = Path(__file__).parents[4] / "golden" / "repository-1.tar.xz"
+SETTINGS = GOLDEN.with_name("repository-1-settings")
 CODEC = Codec()
 Objects = Mapping[str, bytes]
 
@@ -124,7 +125,18 @@ def test_what_is_condemned_is_told(objects: Objects) -> None:
 
 
 def test_every_kind_of_object_is_there(objects: Objects) -> None:
-    assert {name.split("/")[0] for name in objects} == {kind.folder.rstrip("/") for kind in Kind} | {"keys"}
+    """Settings came later, and are absent until somebody sets something."""
+    kinds = {kind.folder.rstrip("/") for kind in Kind} | {"keys"}
+    assert {name.split("/")[0] for name in objects} == kinds - {settings.NAME}
+
+
+def test_what_was_set_is_told_and_a_newer_version_of_it_is_left_alone() -> None:
+    raw = SETTINGS.read_bytes()
+    assert settings.decode(KEYS, raw, CODEC) == settings.Settings(keep_s=90 * 86_400)
+    assert settings.encode(KEYS, raw[8:24], settings.Settings(keep_s=90 * 86_400), CODEC) == raw
+    with pytest.raises(FormatTooNewError) as told:
+        settings.decode(KEYS, raw[:5] + b"\2" + raw[6:], CODEC)
+    assert told.value.exit_code == 14
 
 
 def test_no_bytes_on_the_store_say_anything(objects: Objects) -> None:
