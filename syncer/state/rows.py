@@ -65,10 +65,25 @@ class RowReader:
     def __len__(self) -> int:
         return int(self._txn.stat(self._base)["entries"])
 
-    def count_names(self, mark: bytes) -> int:
-        """How many rows have `mark` in their name; no row is read, and nothing is kept in memory."""
+    def count_names(self, mark: bytes, after: bytes, most: int) -> tuple[int, bytes]:
+        """How many of the next names have `mark` in them; no row is read, and nothing is kept in memory.
+
+        Args:
+            mark: What a name has in it.
+            after: Where to go on; empty: from the first one on.
+            most: How many names are looked at.
+
+        Returns:
+            How many have it, and where to go on; empty: these were the last.
+        """
+        count = 0
         with self._txn.cursor(db=self._by_path) as cursor:
-            return sum(mark in key[NID_KEY.size :] for key in cursor.iternext(keys=True, values=False))
+            if cursor.set_range(after) if after else cursor.first():
+                for place, key in enumerate(cursor.iternext_nodup(keys=True, values=False)):
+                    if place == most:
+                        return count, bytes(key)
+                    count += mark in key[NID_KEY.size :]
+        return count, b""
 
     def row(self, nid: Nid) -> BaseRow | None:
         """See BaseRows."""

@@ -31,6 +31,12 @@ USUAL: Final = "127.0.0.1:8801"
 _MAX_LINE_BYTES: Final = 1 << 16
 _BEGIN_S: Final = 60.0  # half a second, on a machine that has nothing else to do
 _END_S: Final = 5.0  # a request that is being answered; then it is killed
+_MALLOC: Final = {
+    "MALLOC_ARENA_MAX": "1",  # its threads allocate little, and none at a time
+    # Named, it stays. Else LMDB's table of dirty pages, 2 MB that a reader never uses, comes from the heap after the
+    # first time, where all of it has to be cleared, and stays there.
+    "MALLOC_MMAP_THRESHOLD_": "131072",
+}
 
 
 class PageProcess:
@@ -89,7 +95,7 @@ class PageProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            env={**os.environ, "MALLOC_ARENA_MAX": "1"},  # its threads allocate little, and none at a time
+            env={**os.environ, **_MALLOC},
         )
         line = b""
         with trio.move_on_after(_BEGIN_S):

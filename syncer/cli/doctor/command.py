@@ -21,8 +21,9 @@ from blockfs.runtime.reflink import clone_file
 from blockfs.runtime.units import format_size
 from syncer.cli.doctor import diagnosis, lancheck, server, store
 from syncer.cli.doctor.diagnosis import Check, Level, failed
+from syncer.cli.registry.condition import holder_of
 from syncer.cli.registry.roots import PATH, BadRecord, LinkedRoot, Registry
-from syncer.cli.verbs.status import held_by, holder_of
+from syncer.cli.verbs.status import held_by
 from syncer.core.model import Kind
 from syncer.core.paths import PRIVATE
 from syncer.engine.root_state import RootState

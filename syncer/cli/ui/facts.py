@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import Final
 
 from blockfs.runtime.failures import said
 from syncer.cli.lan.peering import switched_off
+from syncer.cli.registry.condition import condition_of
 from syncer.cli.registry.roots import BadRecord, LinkedRoot, Registry
-from syncer.cli.verbs.status import condition_of
 from syncer.core.conflict import CONFLICT_MARK
 from syncer.engine.root_state import LastCycle, RootState
 from syncer.errors import EXPECTED
@@ -16,16 +17,20 @@ from syncer.state.keyfile import KeyFile
 from syncer.state.statedb import StateDB
 from syncer.ui.ports import CycleFacts, Pending, RootFacts
 
+_AT_ONCE: Final = 1024
+"""Names: some 30 KiB of the file, of which the kernel maps sixteen times as much."""
 
-def root_facts(linked: LinkedRoot, registry: Registry, environment: Mapping[str, str]) -> RootFacts:
+
+def root_facts(
+    linked: LinkedRoot, registry: Registry, environment: Mapping[str, str], conflicts: Conflicts
+) -> RootFacts:
     """One root; that its state can't be read is a fact, too."""
     record = linked.record
     try:
         with StateDB.open(linked.state, read_only=True) as database:
             state = RootState(database)
             last, shared, problems = state.last_cycle(), state.last_shared(), database.problems()
-            with database.rows() as rows:
-                conflicts = rows.count_names(CONFLICT_MARK)
+        copies = conflicts.of(linked.state)
         condition, detail = condition_of(linked, last)
         lan_off = switched_off(linked, registry, environment) or KeyFile(linked.lan_key).told().off
     except EXPECTED as error:
@@ -53,10 +58,41 @@ def root_facts(linked: LinkedRoot, registry: Registry, environment: Mapping[str,
             Pending(path=each.path, is_failure=each.kind == "failure", text=each.text, since_s=each.since_ns / 1e9)
             for each in problems
         ),
-        conflicts=conflicts,
+        conflicts=copies,
         is_paused=linked.paused,
         lan_off=lan_off,
     )
+
+
+class Conflicts:
+    """How many conflict copies the rows of states name. Each state is counted again when its rows have changed.
+
+    It is opened again and again: what was looked at stays mapped until it is closed, and the page's process is meant to
+    be small also where a root has a million files. What changes meanwhile is counted at the next look.
+    """
+
+    def __init__(self) -> None:
+        """Nothing is known."""
+        self._known: dict[str, tuple[tuple[int, int], int]] = {}
+
+    def of(self, state: str) -> int:
+        """Those of one."""
+        count, after = 0, b""
+        stamp: tuple[int, int] | None = None
+        while True:
+            with StateDB.open(state, read_only=True) as database, database.rows() as rows:
+                if not after:
+                    stamp = None if rows.stamp is None else (rows.stamp, len(rows))
+                    known = self._known.get(state)
+                    if known is not None and known[0] == stamp:
+                        return known[1]
+                found, after = rows.count_names(CONFLICT_MARK, after, _AT_ONCE)
+            count += found
+            if not after:
+                break
+        if stamp is not None:
+            self._known[state] = stamp, count
+        return count
 
 
 def bad_facts(bad: BadRecord) -> RootFacts:

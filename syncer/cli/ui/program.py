@@ -16,8 +16,7 @@ import msgspec
 from blockfs.runtime.atomic import write_atomically
 from blockfs.runtime.output import shown
 from syncer.cli.registry.roots import Registry
-from syncer.cli.ui import volumes
-from syncer.cli.ui.facts import bad_facts, root_facts
+from syncer.cli.ui.facts import Conflicts, bad_facts, root_facts
 from syncer.cli.ui.history import History
 from syncer.core.paths import rel_path
 from syncer.errors import NotFoundError
@@ -66,6 +65,7 @@ class Program:
         self._registry = Registry(environment)
         self._history = History(self._registry.volumes)
         self._now_s = now_s
+        self._conflicts = Conflicts()
         self._kept: dict[str, _Kept] = {}
         self._live: DaemonLive | None = None
         # A process opens a state once: not in two threads at a time.
@@ -82,7 +82,7 @@ class Program:
                 stamp = (root.record, root.paused, *_turn(live.get(uuid)))
                 kept, now_s = self._kept.get(uuid), self._now_s()
                 if kept is None or kept.stamp != stamp or now_s - kept.read_s > KEEP_S:
-                    kept = _Kept(root_facts(root, self._registry, self._environment), stamp, now_s)
+                    kept = _Kept(root_facts(root, self._registry, self._environment, self._conflicts), stamp, now_s)
                     self._kept[uuid] = kept
                 found.append(kept.facts)
             gone = self._kept.keys() - {root.record.uuid for root in linked.roots}
@@ -145,10 +145,14 @@ class Program:
 
     def mounts(self) -> list[MountFacts]:
         """See PagePorts."""
+        from syncer.cli.ui import volumes  # noqa: PLC0415 - half a megabyte, where somebody looks
+
         return volumes.mounts()
 
     def volume(self, uuid: str) -> VolumeFacts:
         """See PagePorts."""
+        from syncer.cli.ui import volumes  # noqa: PLC0415 - half a megabyte, where somebody looks
+
         return volumes.volume(uuid, self._history)
 
     def servers(self) -> list[ServerFacts]:
@@ -165,6 +169,8 @@ class Program:
 
     def block_map(self, uuid: str, path: bytes, cells: int) -> MapFacts:
         """See PagePorts."""
+        from syncer.cli.ui import volumes  # noqa: PLC0415 - half a megabyte, where somebody looks
+
         return volumes.block_map(uuid, path, cells)
 
     async def run(

@@ -9,9 +9,9 @@ import click
 import trio
 
 from blockfs.runtime.output import JsonValue, json_line, shown, tell
+from syncer.cli.registry.condition import holder_of
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.readonly import read_only
-from syncer.cli.verbs.status import holder_of
 from syncer.core.ignore import ignore_file_in
 from syncer.core.model import Kind, Plan, RelPath
 from syncer.core.paths import is_private

@@ -9,12 +9,11 @@ from contextlib import suppress
 import click
 import msgspec
 
-from blockfs.exitcodes import ExitCode
-from blockfs.runtime.failures import said
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from syncer.cli.lan.peering import switched_off
 from syncer.cli.output import standing
 from syncer.cli.output.standing import time_text
+from syncer.cli.registry.condition import condition_of
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
 from syncer.core.conflict import CONFLICT_MARK
@@ -22,7 +21,7 @@ from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict
 from syncer.core.model import RelPath
 from syncer.core.paths import join
 from syncer.engine.root_state import SHARED, LastCycle, RootState
-from syncer.errors import EXPECTED, RootIdentityError, UsageError
+from syncer.errors import EXPECTED, UsageError
 from syncer.local.folder.identity import open_folder
 from syncer.local.twins.held import Held, held
 from syncer.state.keyfile import KeyFile
@@ -165,63 +164,12 @@ def held_by(linked: LinkedRoot, state: RootState) -> Held:
     return Held(files=0, bytes=0)
 
 
-def condition_of(linked: LinkedRoot, last: LastCycle | None) -> tuple[str, str]:
-    """How a root stands, in a word, and why: see `RootStatus`."""
-    holder = holder_of(os.path.join(linked.state, "lock"))
-    if holder is not None:
-        return "running", f"process {holder}"
-    try:
-        _look_for(linked)
-    except RootIdentityError as error:
-        return "away", str(error)
-    except EXPECTED as error:
-        return "degraded", said(error)
-    if last is None:
-        return "never", "it was never reconciled"
-    if last.exit_code in {ExitCode.DONE, ExitCode.CONFLICT_COPY}:
-        return "ok", ""
-    return "degraded", last.error or "the last cycle left something undone"
-
-
 def _ignoring(verdict: Verdict | None) -> str:
     """What to say where nothing at all is synced because of a pattern."""
     if verdict is None:
         return ""
     where = "a pattern of the root" if verdict.source is None else shown(join(verdict.source, IGNORE_FILE))
     return f"everything is ignored: {where}, line {verdict.line}: {shown(verdict.pattern)}"
-
-
-def holder_of(path: str) -> int | None:
-    """The process that holds a flock on a file, as the kernel lists it. Looking must not take the lock itself.
-
-    Lines of /proc/locks: `1: FLOCK  ADVISORY  WRITE 1234 fe:00:5308512 0 EOF`.
-    """
-    try:
-        ino = os.stat(path).st_ino
-        with open("/proc/locks", encoding="ascii") as file:
-            rows = [line.split() for line in file]
-    except OSError:
-        return None
-    for row in rows:
-        if len(row) >= 6 and row[1] == "FLOCK" and row[5].rpartition(":")[2] == str(ino):
-            return int(row[4])
-    return None
-
-
-def _look_for(linked: LinkedRoot) -> None:
-    """Make sure that the root is there; nothing is made in it, and nothing waits.
-
-    Raises:
-        RootIdentityError: It is not, or it is another one.
-    """
-    record = linked.record
-    if record.folder is not None:
-        os.close(open_folder(linked.path, record.folder))
-        return
-    from syncer.local.volume.mount import check_mount  # noqa: PLC0415 - what talks to a mount, for who has one
-
-    assert record.volume_uuid is not None
-    check_mount(linked.path, record.volume_uuid)
 
 
 def _fields(status: RootStatus) -> dict[str, JsonValue]:
