@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import chain, islice, takewhile
 
 import lmdb
 
@@ -26,6 +27,7 @@ from blockfs.tree.schema import (
     decode_failed_flush,
     decode_hot,
     decode_inode,
+    decode_leaf_map_key,
     decode_leaf_ref,
     decode_u64,
     split_ino_key,
@@ -138,11 +140,18 @@ class CommittedView(TreeReader):
         for key, row in self._snapshot.scan(Table.INODES, after=u64(after)):
             yield decode_inode(split_ino_key(key)[0], row)
 
-    def all_leaf_keys(self) -> Iterator[tuple[int, int, LeafKey]]:
-        """All leaf_map rows: (ino, leaf index, leaf key)."""
-        for key, row in self._snapshot.scan(Table.LEAF_MAP):
-            ino, index = split_ino_key(key)
-            yield ino, decode_u64(index), LeafKey(row)
+    def all_leaf_keys(self, *, but: int | None = None) -> Iterator[tuple[int, int, LeafKey]]:
+        """All leaf_map rows, but those of one inode: (ino, leaf index, leaf key)."""
+        for key, row in self._leaf_map(but):
+            ino, index = decode_leaf_map_key(key)
+            yield ino, index, LeafKey(row)
+
+    def _leaf_map(self, but: int | None) -> Iterator[tuple[bytes, bytes]]:
+        if but is None:
+            return self._snapshot.scan(Table.LEAF_MAP)
+        first = u64(but)
+        before = takewhile(lambda row: row[0] < first, self._snapshot.scan(Table.LEAF_MAP))
+        return chain(before, self._snapshot.scan(Table.LEAF_MAP, after=u64(but + 1)))
 
     def leaves(self) -> Iterator[tuple[LeafKey, bytes]]:
         """All leaves, each once: (leaf key, ids)."""
@@ -158,6 +167,11 @@ class CommittedView(TreeReader):
     def referenced_blocks(self) -> int:
         """Ids in all leaves that are no holes: at least as many as there are distinct ones."""
         return sum(blocks for _, _, blocks in self.leaf_references())
+
+    def referenced_blocks_about(self, looked_at: int = 4096) -> int:
+        """The same, from so many leaves. Their keys are digests, so the first ones are as good as any."""
+        counts = [blocks for _, _, blocks in islice(self.leaf_references(), looked_at)]
+        return sum(counts) * self._snapshot.row_count(Table.LEAF_REFS) // max(1, len(counts))
 
     def failed_flushes(self) -> Iterator[FailedFlush]:
         """What the host failed to write of all files."""

@@ -389,6 +389,19 @@ leaf_map_key = _U64_PAIR.pack
 """Key of a leaf_map row: (ino, leaf index)."""
 
 
+def decode_leaf_map_key(key: bytes) -> tuple[int, int]:
+    """Reverse of `leaf_map_key`.
+
+    Raises:
+        CorruptionError: It is none.
+    """
+    try:
+        ino, index = _U64_PAIR.unpack(key)
+    except struct.error:
+        raise CorruptionError(f"tree: the key {key.hex()} of a leaf is damaged; run `blocksync fsck`") from None
+    return ino, index
+
+
 def encode_generation(generation: Generation) -> tuple[bytes, bytes]:
     """Key and value of a generations row."""
     key = _GENERATION_KEY.pack(generation.ino, generation.range_index, generation.generation)

@@ -122,11 +122,13 @@ class _Canvas:
         """Take in a leaf of the file."""
         start = leaf.number * LEAF_IDS
         ids = ids[: max(0, self._blocks - start) * ID_SIZE]
-        covered = self._staged_places.get(leaf.number, set())
-        filled = self._count_filled(start, ids, covered)
-        chosen = [each for each in sample.of(ids) if each[0] not in covered]
+        covered = self._staged_places.get(leaf.number)
+        filled = self._count_filled(start, ids, covered or ())
+        chosen = sample.of(ids)
+        if covered:
+            chosen = [each for each in chosen if each[0] not in covered]
         if filled and not chosen:  # one block stands for a leaf that would be missing
-            chosen = [next(each for each in _ids(ids) if each[1] != ZERO_BLOCK and each[0] not in covered)]
+            chosen = [next(each for each in _ids(ids) if each[1] != ZERO_BLOCK and each[0] not in (covered or ()))]
         for place, each in chosen:
             self._seen.append((self._cell(start + place), each))
             self.first.setdefault(each, 0)
@@ -135,6 +137,11 @@ class _Canvas:
     def _count_filled(self, start: int, ids: bytes, covered: Iterable[int]) -> int:
         """Count what is no hole and not staged; returns how much of the leaf is."""
         at, count, filled = 0, len(ids) // ID_SIZE, 0
+        cell = self._cell(start)
+        if not covered and start + count <= self._start(cell + 1):  # of a large file most leaves are
+            filled = count - ids.count(ZERO_BLOCK)
+            self._filled[cell] += filled
+            return filled
         while at < count:
             cell = self._cell(start + at)
             end = min(count, self._start(cell + 1) - start)

@@ -70,12 +70,12 @@ def map_of(
     ino = subject.inode.ino
     found = block_map(
         (Leaf(ino, number, key) for number, key in view.leaf_keys(ino)),
-        live_leaves(view),
+        live_leaves(view, but=ino),
         view.leaf_ids,
         blocks=block_count(subject.size_bytes, block_size),
         cells=cells,
         staged=subject.staged,
-        sample=Sample(view.referenced_blocks(), looked_at),
+        sample=Sample(view.referenced_blocks_about(), looked_at),
     )
     return BlockMapReply(
         path=subject.path,
@@ -96,7 +96,7 @@ def sharing_of(view: CommittedView, most: int, looked_at: int = SAMPLED) -> Shar
     """Which files share most, and a sample of all blocks that there are."""
     has_snapshots = next(view.entries(SNAPSHOTS_INO), None) is not None
     kept = (key for key, _, _ in view.leaf_references()) if has_snapshots else ()
-    sample = Sample(view.referenced_blocks(), looked_at)
+    sample = Sample(view.referenced_blocks_about(), looked_at)
     return sharing(live_leaves(view), kept, view.leaf_ids, sample=sample, most=most)
 
 
@@ -122,16 +122,16 @@ def unique_bytes(blocks: BlockDirectory, found: Sharing) -> int:
     return total * found.blocks // len(found.sampled) if found.sampled else 0
 
 
-def live_leaves(view: CommittedView) -> Iterator[Leaf]:
-    """Leaves of all files that have a name and are in no snapshot, file by file."""
+def live_leaves(view: CommittedView, *, but: int | None = None) -> Iterator[Leaf]:
+    """Leaves of all files that have a name and are in no snapshot, file by file; of one of them none."""
     inodes = view.inodes()
     inode = next(inodes, None)
     current, is_live = 0, False
-    for row in view.all_leaf_keys():
-        if row[0] != current:
-            current = row[0]
+    for ino, number, key in view.all_leaf_keys(but=but):
+        if ino != current:
+            current = ino
             while inode is not None and inode.ino < current:
                 inode = next(inodes, None)
             is_live = inode is not None and inode.ino == current and bool(inode.nlink) and not inode.is_frozen
         if is_live:
-            yield Leaf(*row)
+            yield Leaf(ino, number, key)
