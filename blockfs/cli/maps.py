@@ -177,4 +177,4 @@ def _remarks(*, is_whole: bool, is_behind: bool = False) -> Iterable[str]:
     if not is_whole:
         yield "shared and own are estimated, from blocks chosen by chance"
     if is_behind:
-        yield "it is being written: what changed since it was sealed last is not told apart"
+        yield "it is being written, and the host does not tell where: what is staged is not told apart"

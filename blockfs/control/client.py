@@ -16,7 +16,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count
 from blockfs.control import maps, protocol, snapshots, waiting
 from blockfs.control.protocol import CursorMsg, NodeRow
-from blockfs.errors import BlockfsError, NotFoundError
+from blockfs.errors import BlockfsError, NotFoundError, UsageError
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import shown
 
@@ -103,9 +103,23 @@ class ControlClient:
         """Space figures of the committed tree."""
         return self._ask(protocol.Stats(), protocol.StatsReply)
 
-    def block_map(self, path: bytes, cells: int) -> maps.BlockMapReply:
-        """The map of a file (relative to the mount's root), in at most so many cells. Only where `draws_maps`."""
-        return self._ask(maps.BlockMapOf(path=path, cells=cells), maps.BlockMapReply)
+    def block_map(self, path: bytes, cells: int, first: int = 0, count: int = 0) -> maps.BlockMapReply:
+        """The map of a file (relative to the mount's root), in at most so many cells. Only where `draws_maps`.
+
+        Args:
+            path: The file.
+            cells: In how many pieces at most.
+            first: Where the part begins that is asked for, in blocks; it is made to begin and end with a leaf.
+            count: How many blocks it has; 0: all that follow.
+
+        Raises:
+            UsageError: The mount is of a release that draws whole files only.
+        """
+        request = maps.BlockMapOf(path=path, cells=cells, first=first, count=count)
+        reply = self._ask(request, maps.BlockMapReply)
+        if (first or count) and not reply.file_blocks and reply.blocks:
+            raise UsageError("the mount is of an older release, which draws whole files only; unmount it, and mount it")
+        return reply
 
     def sharing(self, most: int) -> maps.SharingReply:
         """What the files come to, and the `most` that share most. Only where `draws_maps`."""

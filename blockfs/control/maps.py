@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from blockfs.control.message import Message
+from blockfs.control.message import Message, Size
 
 MAX_CELLS: Final = 1 << 16
 MAX_SHARERS: Final = 1024
@@ -18,12 +18,17 @@ class BlockMapOf(Message, frozen=True, kw_only=True):
     Attributes:
         path: Relative to the mount's root; also in `.snapshots`.
         cells: In how many pieces at most.
+        first: The block with which the part begins that is asked for. It is made to begin and end with a leaf (256
+            blocks). A server of a release before parts tells of the whole file, and 0 for `file_blocks`.
+        count: Blocks of it; 0: all that follow.
 
     Errors: 10 (no such file), 2 (it is no regular file).
     """
 
     path: bytes
     cells: Annotated[int, msgspec.Meta(ge=1, le=MAX_CELLS)]
+    first: Size = 0
+    count: Size = 0
 
 
 class CellMsg(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -50,11 +55,14 @@ class BlockMapReply(Message, frozen=True, kw_only=True):
         path: As asked for.
         block_size: Bytes.
         size_bytes: Of the file, as it is now.
-        blocks: Of the file.
+        blocks: Of the file, or of the part of it.
         cells: Its pieces, in order; as many as were asked for, or one for each block.
         others: Files that share blocks with it, the one with most first. Those of snapshots don't count.
         is_whole: Each block was looked at; else own and shared are estimated, from ids that are chosen by chance.
-        is_behind: The kernel writes to it: what has changed since it was sealed last is not told apart.
+        is_behind: The kernel writes to it, and the host does not tell where: what has changed since it was sealed last
+            is not told apart.
+        first: The first block of the part.
+        file_blocks: Of the whole file.
     """
 
     path: bytes
@@ -65,6 +73,8 @@ class BlockMapReply(Message, frozen=True, kw_only=True):
     others: list[OtherMsg]
     is_whole: bool
     is_behind: bool
+    first: int = 0
+    file_blocks: int = 0
 
 
 class SharingOf(Message, frozen=True, kw_only=True):

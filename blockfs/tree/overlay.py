@@ -78,12 +78,12 @@ def scan_snapshot(
         found = cursor.set_range(prefix if after is None else after)
         if found and after is not None and cursor.key() == after:
             found = cursor.next()
-        while found:
-            key, value = cursor.item()
+        if not found:
+            return
+        for key, value in cursor.iternext():
             if not key.startswith(prefix):
                 return
             yield key, value
-            found = cursor.next()
 
 
 class OverlayStore:

@@ -195,11 +195,13 @@ class MapFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         size_bytes: Of the file.
         block_size: Of the volume.
-        blocks: Of the file.
+        blocks: Of the file, or of the part of it that was asked for.
         cells: Holes, staged, own, shared, and with which of the others most (-1: with none of them), in blocks.
         others: Files that share blocks with it, and how many.
         is_whole: Each block was looked at.
         is_behind: The kernel writes to it; what has changed is not told apart.
+        first: The block with which the part begins.
+        file_blocks: Of the whole file.
     """
 
     size_bytes: int
@@ -209,6 +211,8 @@ class MapFacts(msgspec.Struct, frozen=True, kw_only=True):
     others: tuple[tuple[bytes, int], ...]
     is_whole: bool
     is_behind: bool
+    first: int = 0
+    file_blocks: int = 0
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -331,8 +335,14 @@ class PagePorts(Protocol):
         """
         ...
 
-    def block_map(self, uuid: str, path: bytes, cells: int) -> MapFacts:
+    def block_map(self, uuid: str, path: bytes, cells: int, part: tuple[int, int]) -> MapFacts:
         """The map of a file of a mounted volume, in at most so many cells.
+
+        Args:
+            uuid: The volume.
+            path: The file.
+            cells: In how many pieces at most.
+            part: The first block, and how many (0: all that follow); it is made to begin and end with a leaf.
 
         Raises:
             SyncerError, BlockfsError: There is no such file, or no such mount any more.

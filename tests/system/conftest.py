@@ -26,7 +26,9 @@ NATIVE = "native"
 """Our own front-end, on a host with reflinks."""
 EVERY_DAY = {"test_posix_users", "test_posix_files", "test_file_handles", "test_posix_machine"}
 """Modules that run on both every day: they cost seconds, and ask for most of what the kernel can ask for."""
-NATIVELY = {*EVERY_DAY, "test_posix_names", "test_posix_tools", "test_filesystem", "test_kernel_operations"}
+NATIVELY = EVERY_DAY | {
+    *("test_posix_names", "test_posix_tools", "test_filesystem", "test_kernel_operations", "test_maps"),
+}
 """Modules that run on native mounts, too, every day."""
 
 

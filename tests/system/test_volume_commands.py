@@ -65,50 +65,6 @@ def test_stats_add_up(mounted: Mounted) -> None:
     assert re.search(rf"front-end +{frontend} *\nmode +{mode} *\n{mode}: {reason}\n$", text)
 
 
-def test_a_map_tells_of_each_block_what_it_is(mounted: Mounted) -> None:
-    noise = random.Random(1)
-    block = [noise.randbytes(1 << 16) for _ in range(6)]
-    disk = b"".join([*block[:4], bytes(1 << 16), block[4], b"tail"])
-    (mounted.path / "disk").write_bytes(disk)
-    (mounted.path / "other").write_bytes(b"".join([block[1], block[2], block[5]]))
-    (mounted.path / "folder").mkdir()
-    (mounted.path / "folder/caf\xe9").write_bytes(block[3])
-    mounted.run("flush", mounted.path)
-    mounted.run("snapshot", "create", mounted.path, "kept")
-    found = json.loads(mounted.run("stats", mounted.path / "disk", "--map", "--json").stdout)
-    assert (found["type"], found["blocks"], found["is_whole"], found["is_behind"]) == ("map", 7, True, False)
-    other = [each["path"] for each in found["others"]].index("other")
-    cells = [[0, 0, 1, 0, -1], *[[0, 0, 0, 1, other]] * 2, [0, 0, 0, 1, 1 - other], [1, 0, 0, 0, -1]]
-    assert found["cells"] == [*cells, *[[0, 0, 1, 0, -1]] * 2]
-    assert {each["path"]: each["blocks"] for each in found["others"]} == {"other": 2, "folder/caf\xe9": 1}
-    told = json.loads(mounted.run("stats", mounted.path, "--map", "--json").stdout)
-    assert {each["path"]: each["shared"] for each in told["sharers"]} == {"disk": 3, "other": 2, "folder/caf\xe9": 1}
-    counted = stats(mounted)
-    for key in ("files", "logical_bytes", "unique_bytes", "staged_bytes"):
-        assert told[key] == counted[key]
-    assert told["filled_bytes"] / told["unique_bytes"] == pytest.approx(counted["dedup_ratio"])
-    picture = mounted.run("stats", mounted.path / "disk", "--map").stdout
-    assert re.search(r"^#aab\.##$", picture, re.MULTILINE) or re.search(r"^#bba\.##$", picture, re.MULTILINE)
-    assert "disk " in mounted.run("stats", mounted.path / "folder", "--map").stdout
-    old = json.loads(mounted.run("stats", mounted.path / ".snapshots/kept/other", "--map", "--json").stdout)
-    assert sum(cell[3] for cell in old["cells"]) == 3  # with the live file that it is a copy of
-    mounted.run("stats", mounted.path / "none", "--map", expect=10)
-    mounted.run("stats", mounted.path, "--map", "--metrics", expect=2)
-
-
-def test_a_map_shows_what_is_staged_or_written_by_the_kernel(mounted: Mounted) -> None:
-    with (mounted.path / "disk").open("wb") as file:
-        file.write(bytes(3 << 16) + b"x")
-        os.fsync(file.fileno())
-        found = json.loads(mounted.run("stats", mounted.path / "disk", "--map", "--json").stdout)
-        assert found["blocks"] == 4
-        assert found["is_behind"] or sum(cell[1] for cell in found["cells"])
-        assert found["is_behind"] == (stats(mounted)["mode"] == "native")
-    mounted.run("flush", mounted.path)
-    found = json.loads(mounted.run("stats", mounted.path / "disk", "--map", "--json").stdout)
-    assert (found["cells"], found["is_behind"]) == ([[1, 0, 0, 0, -1]] * 3 + [[0, 0, 1, 0, -1]], False)
-
-
 def test_a_mount_counts_what_it_does(mounted: Mounted) -> None:
     with (mounted.path / "file").open("wb") as file:
         file.write(b"x" * 100_000)

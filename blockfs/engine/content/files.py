@@ -12,7 +12,7 @@ from blockfs.engine.content.extents import Extents
 from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable, HasHotFileError
 from blockfs.engine.content.holes import Holes
-from blockfs.engine.content.pagemap import staged_blocks
+from blockfs.engine.content.pagemap import block_runs, staged_blocks
 from blockfs.engine.content.reader import ContentReader
 from blockfs.engine.content.resize import Resizer
 from blockfs.engine.content.writer import ContentWriter
@@ -48,12 +48,13 @@ class Staged(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         size_bytes: How long it is; None: as the tree says.
-        blocks: Which of its blocks were written and are not sealed, ascending.
-        is_behind: It is a hot file: the kernel has written to it, who knows where.
+        blocks: Which of its blocks were written and are not sealed: first and end of each run, ascending. Of a hot
+            file those that may have been.
+        is_behind: It is a hot file: the kernel has written to it, and the host does not tell where.
     """
 
     size_bytes: int | None = None
-    blocks: tuple[int, ...] = ()
+    blocks: tuple[tuple[int, int], ...] = ()
     is_behind: bool = False
 
 
@@ -291,15 +292,16 @@ class Files:
         return staged_bytes + self._hot.unsealed_bytes()
 
     def staged(self, ino: int) -> Staged:
-        """Which blocks of a file are not in the tree, as it is now."""
+        """Which blocks of a file are not in the tree, as it is now. What the kernel has written is written back."""
         with self._stores.lock:
             state = self._table.peek(ino)
             if state is None:
                 return Staged()
-            is_behind = state.hot is not None and not state.is_sealed
+            is_hot = state.hot is not None and not state.is_sealed
             size_bytes = state.hot.status().st_size if state.hot is not None else state.size_bytes
-            blocks = staged_blocks(generation.pages for generation in state.generations)
-            return Staged(size_bytes=size_bytes, blocks=tuple(blocks), is_behind=is_behind)
+            blocks = block_runs(staged_blocks(generation.pages for generation in state.generations))
+        changed = self._hot.changed(ino) if is_hot else blocks
+        return Staged(size_bytes=size_bytes, blocks=tuple(changed or ()), is_behind=changed is None)
 
     def _change(
         self, ino: int, hotly: Callable[[Descriptor], None], coldly: Callable[[], None], *, may_block: bool = True

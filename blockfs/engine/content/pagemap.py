@@ -183,6 +183,17 @@ def staged_blocks(maps: Iterable[PageMap]) -> list[int]:
     return sorted(indices)
 
 
+def block_runs(indices: Iterable[int]) -> list[tuple[int, int]]:
+    """Ascending indices as first and end of each run."""
+    found: list[tuple[int, int]] = []
+    for index in indices:
+        if found and found[-1][1] == index:
+            found[-1] = found[-1][0], index + 1
+        else:
+            found.append((index, index + 1))
+    return found
+
+
 def plan(offset: int, length: int, layers: Sequence[Layer], block_size: int) -> list[Piece]:
     """Say where each byte of a range comes from.
 

@@ -12,8 +12,9 @@ from blockfs.engine.content.filestate import MAX_SIZE
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.hostfile import HostIoError, translated
 from blockfs.engine.context import Stores
+from blockfs.engine.hot.compare import changed_blocks
 from blockfs.engine.hot.folder import Descriptor
-from blockfs.errors import FsError, WouldBlock
+from blockfs.errors import FsError, NoSpaceError, WouldBlock
 from blockfs.runtime.failures import said
 from blockfs.runtime.fiemap import OddMapError
 from blockfs.runtime.linux import allocate, punch_hole
@@ -49,6 +50,21 @@ class HotContents:
             with suppress(OddMapError, OSError):
                 total += unshared_bytes(file.fd, os.fstat(file.fd).st_size)
         return total
+
+    def changed(self, ino: int) -> list[tuple[int, int]] | None:
+        """Blocks of a hot file that may be other than its leaves say, as runs; None: the host does not tell.
+
+        All of it is written back for that. Nothing is held: who seals it meanwhile, or writes to it, may make the
+        answer older than the leaves. Good enough for who looks, and for nobody else.
+        """
+        with self._stores.lock:
+            state = self._table.peek(ino)
+            hot = None if state is None else state.hot
+        if hot is None:
+            return []
+        with suppress(HostIoError, NoSpaceError, OSError):
+            return changed_blocks(self._stores, ino, hot.file.fd, os.fstat(hot.file.fd).st_size)
+        return None
 
     @contextmanager
     def changing(self, ino: int, *, may_block: bool, moves: bool = True) -> Iterator[Descriptor | None]:

@@ -74,8 +74,10 @@ def block_map(session: Conversation, request: BlockMapOf) -> Reply:
     """The map of a file."""
     filesystem = session.filesystem
     with filesystem.tree.committed(session.pause) as view:
-        inode = views.file_at(view, request.path)
-        staged = filesystem.files.staged(inode.ino)
+        ino = views.file_at(view, request.path).ino
+    staged = filesystem.files.staged(ino)  # of a hot file it takes as long as writing back does: with no view held
+    with filesystem.tree.committed(session.pause) as view:
+        inode = view.inode(ino) or views.file_at(view, request.path)
         subject = views.Subject(
             inode=inode,
             path=request.path,
@@ -83,7 +85,8 @@ def block_map(session: Conversation, request: BlockMapOf) -> Reply:
             staged=staged.blocks,
             is_behind=staged.is_behind,
         )
-        return views.map_of(view, subject, filesystem.volume.block_size, request.cells)
+        block_size = filesystem.volume.block_size
+        return views.map_of(view, subject, block_size, request.cells, first=request.first, count=request.count)
 
 
 def sharing(session: Conversation, request: SharingOf) -> Reply:

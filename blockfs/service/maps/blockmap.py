@@ -6,15 +6,16 @@ what is shared is counted, or estimated from a sample (`sample.py`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, LeafKey
-from blockfs.service.maps.sample import IdsOf, Leaf, Sample
+from blockfs.service.maps.sample import IdsOf, Leaf, Sample, Wanted
 
 MOST_OTHERS: Final = 16
 """Files that a map names; a person tells no more colours apart."""
@@ -61,7 +62,7 @@ def block_map(
     *,
     blocks: int,
     cells: int,
-    staged: Iterable[int] = (),
+    staged: Sequence[tuple[int, int]] = (),
     sample: Sample,
 ) -> BlockMap:
     """The map of a file.
@@ -72,20 +73,20 @@ def block_map(
         ids_of: See there.
         blocks: How long it is.
         cells: In how many pieces, at most.
-        staged: Which blocks are staged.
+        staged: Which blocks are staged: first and end of each run, ascending.
         sample: Which ids are looked at.
     """
     canvas = _Canvas(blocks, cells, staged)
     ino = 0
-    for leaf in target:
-        ino = leaf.ino
-        canvas.add(leaf, ids_of(leaf.key), sample)
+    for of, number, key in target:
+        ino = of
+        canvas.add(number, key, ids_of(key), sample)
     counts = _find_others(canvas, ino, others, ids_of, sample)
     ranked = sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:MOST_OTHERS]
     return BlockMap(
         blocks=blocks,
         cells=canvas.cells({other: place for place, (other, _) in enumerate(ranked)}),
-        others=tuple((other, sample.whole(count)) for other, count in ranked),
+        others=tuple(ranked),
         is_whole=sample.is_whole,
     )
 
@@ -96,21 +97,22 @@ class _Canvas:
     Attributes:
         first: For each id that was looked at the first other file that has it; 0: none has.
         ids: The ids that were looked at, of each leaf.
+        outside: Those that are not in the sample: each stands for a leaf that would be missing, and for no more.
     """
 
-    def __init__(self, blocks: int, cells: int, staged: Iterable[int]) -> None:
+    def __init__(self, blocks: int, cells: int, staged: Sequence[tuple[int, int]]) -> None:
         self._blocks = blocks
         self._count = min(cells, blocks)
         self._filled = [0] * self._count
         self._staged = [0] * self._count
         self._seen: list[tuple[int, bytes]] = []  # cell, id
-        self._staged_places: dict[int, set[int]] = {}
+        self._runs = [(max(0, first), min(end, blocks)) for first, end in staged if end > 0 and first < blocks]
         self.first: dict[bytes, int] = {}
-        self.ids: dict[LeafKey, list[bytes]] = {}
-        for block in staged:
-            if block < blocks:
-                self._staged[self._cell(block)] += 1
-                self._staged_places.setdefault(block // LEAF_IDS, set()).add(block % LEAF_IDS)
+        self.ids: dict[LeafKey, tuple[bytes, ...]] = {}
+        self.outside: set[bytes] = set()
+        for first, end in self._runs:
+            for cell in range(self._cell(first), self._cell(end - 1) + 1):
+                self._staged[cell] += min(end, self._start(cell + 1)) - max(first, self._start(cell))
 
     def _cell(self, block: int) -> int:
         return block * self._count // self._blocks
@@ -118,30 +120,42 @@ class _Canvas:
     def _start(self, cell: int) -> int:
         return -(-cell * self._blocks // self._count)
 
-    def add(self, leaf: Leaf, ids: bytes, sample: Sample) -> None:
+    def add(self, number: int, key: LeafKey, ids: bytes, sample: Sample) -> None:
         """Take in a leaf of the file."""
-        start = leaf.number * LEAF_IDS
+        start = number * LEAF_IDS
         ids = ids[: max(0, self._blocks - start) * ID_SIZE]
-        covered = self._staged_places.get(leaf.number)
-        filled = self._count_filled(start, ids, covered or ())
+        covered = self._covered(start) if self._runs else ()
+        cell, filled = self._cell(start), len(ids) // ID_SIZE
+        is_in_one = start + filled <= self._start(cell + 1)  # of a large file most leaves are
+        if is_in_one and not covered:
+            filled -= ids.count(ZERO_BLOCK)
+            self._filled[cell] += filled
+        else:
+            filled = self._count_filled(start, ids, covered)
         chosen = sample.of(ids)
         if covered:
             chosen = [each for each in chosen if each[0] not in covered]
-        if filled and not chosen:  # one block stands for a leaf that would be missing
-            chosen = [next(each for each in _ids(ids) if each[1] != ZERO_BLOCK and each[0] not in (covered or ()))]
-        for place, each in chosen:
-            self._seen.append((self._cell(start + place), each))
-            self.first.setdefault(each, 0)
-        self.ids[leaf.key] = [each for _, each in chosen]
+        if filled and not chosen:
+            chosen = [next(each for each in _ids(ids) if each[1] != ZERO_BLOCK and each[0] not in covered)]
+            self.outside.add(chosen[0][1])
+        found = tuple([each for _, each in chosen])
+        self._seen += [(cell if is_in_one else self._cell(start + place), each) for place, each in chosen]
+        self.first.update(dict.fromkeys(found, 0))  # nobody else was asked yet
+        self.ids[key] = found
 
-    def _count_filled(self, start: int, ids: bytes, covered: Iterable[int]) -> int:
+    def _covered(self, start: int) -> Collection[int]:
+        """Places of a leaf that are staged."""
+        found: set[int] = set()
+        for at in range(max(0, bisect_right(self._runs, (start, 0)) - 1), len(self._runs)):
+            first, end = self._runs[at]
+            if first >= start + LEAF_IDS:
+                break
+            found.update(range(max(first, start) - start, min(end - start, LEAF_IDS)))
+        return found
+
+    def _count_filled(self, start: int, ids: bytes, covered: Collection[int]) -> int:
         """Count what is no hole and not staged; returns how much of the leaf is."""
         at, count, filled = 0, len(ids) // ID_SIZE, 0
-        cell = self._cell(start)
-        if not covered and start + count <= self._start(cell + 1):  # of a large file most leaves are
-            filled = count - ids.count(ZERO_BLOCK)
-            self._filled[cell] += filled
-            return filled
         while at < count:
             cell = self._cell(start + at)
             end = min(count, self._start(cell + 1) - start)
@@ -181,24 +195,26 @@ class _Canvas:
 
 
 def _find_others(canvas: _Canvas, ino: int, leaves: Iterable[Leaf], ids_of: IdsOf, sample: Sample) -> Counter[int]:
-    """Note who else has the ids; returns how many of them each other file has."""
+    """Note who else has the ids; returns how many blocks that are each other file has, about."""
     counts: Counter[int] = Counter()
-    known: dict[LeafKey, Sequence[bytes]] = dict(canvas.ids)
+    outside: Counter[int] = Counter()
+    known = dict(canvas.ids)
+    wanted = Wanted(sample, canvas.first)
     current, had = 0, set[bytes]()
-    for leaf in leaves:
-        if leaf.ino == ino:
+    for of, _, key in leaves:
+        if of == ino:
             continue
-        if leaf.ino != current:
-            current, had = leaf.ino, set()
-        ids = known.get(leaf.key)
+        if of != current:
+            current, had = of, set()
+        ids = known.get(key)
         if ids is None:
-            ids = known[leaf.key] = tuple(each for _, each in sample.of(ids_of(leaf.key)) if each in canvas.first)
+            ids = known[key] = wanted.of(ids_of(key))
         for each in ids:
             if each not in had:
                 had.add(each)
-                counts[current] += 1
-                canvas.first[each] = canvas.first[each] or current
-    return counts
+                (outside if each in canvas.outside else counts)[of] += 1
+                canvas.first[each] = canvas.first[each] or of
+    return outside + Counter({other: sample.whole(count) for other, count in counts.items()})
 
 
 def _ids(ids: bytes) -> Iterable[tuple[int, bytes]]:

@@ -8,8 +8,9 @@ of them are looked at.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple
+import sys
+from collections.abc import Callable, Iterable
+from typing import Final
 
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, LeafKey
 
@@ -17,17 +18,14 @@ SAMPLED: Final = 1 << 17
 """Ids that are looked at, at most, about: 8 GiB of blocks of 64 KiB are looked at whole. About 20 MB of memory."""
 
 _WHOLE: Final = 1 << 16
+_HEAD: Final = 8  # bytes of an id that tell it from nearly all others
 
 IdsOf = Callable[[LeafKey], bytes]
 """The ids of a leaf, without trailing holes."""
 
 
-class Leaf(NamedTuple):
-    """Where a leaf stands: 256 blocks of a file, from `number` * 256 on."""
-
-    ino: int
-    number: int
-    key: LeafKey
+Leaf = tuple[int, int, LeafKey]
+"""Where a leaf stands: its file's ino, its number (it begins with block `number` * 256), its key."""
 
 
 class Sample:
@@ -71,3 +69,23 @@ class Sample:
     def whole(self, sampled: int) -> int:
         """How many there are in all, about, if so many of the sample are."""
         return sampled * _WHOLE // self.share
+
+
+class Wanted:
+    """Ids that are looked for in many leaves, most of which have none of them."""
+
+    def __init__(self, sample: Sample, ids: Iterable[bytes]) -> None:
+        """Look for these, all of which are in a sample."""
+        self._sample = sample
+        self._is_whole = sample.is_whole
+        self._ids = frozenset(ids)
+        self._heads = frozenset(int.from_bytes(each[:_HEAD], sys.byteorder) for each in self._ids)
+
+    def of(self, ids: bytes) -> tuple[bytes, ...]:
+        """Those that a leaf has."""
+        if not self._is_whole:
+            return tuple([each for _, each in self._sample.of(ids) if each in self._ids])
+        # The first 8 bytes of each id: 10 µs for a leaf that has none of them, 40 to look at whole ids.
+        if self._heads.isdisjoint(memoryview(ids).cast("Q")[:: ID_SIZE // _HEAD].tolist()):
+            return ()
+        return tuple(each for _, each in self._sample.of(ids) if each in self._ids)

@@ -55,11 +55,11 @@ def sharing(leaves: Iterable[Leaf], kept: Iterable[LeafKey], ids_of: IdsOf, *, s
     """
     holders = _Holders()
     known: dict[LeafKey, list[bytes]] = {}
-    for leaf in leaves:
-        ids = known.get(leaf.key)
+    for ino, _, key in leaves:
+        ids = known.get(key)
         if ids is None:
-            ids = known[leaf.key] = [each for _, each in sample.of(ids_of(leaf.key))]
-        holders.add(leaf.ino, ids)
+            ids = known[key] = [each for _, each in sample.of(ids_of(key))]
+        holders.add(ino, ids)
     for key in kept:
         if key not in known:
             holders.keep(each for _, each in sample.of(ids_of(key)))

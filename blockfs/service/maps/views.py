@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import takewhile
 
 import msgspec
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.extents import block_count
+from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import BlockId
 from blockfs.control.maps import BlockMapReply, CellMsg, OtherMsg, SharerMsg
 from blockfs.errors import NotFoundError, UsageError
@@ -44,38 +46,58 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
         inode: The file.
         path: Its path, for the reply.
         size_bytes: How long it is now.
-        staged: Which of its blocks are staged.
-        is_behind: What the kernel has written to it is not in the tree.
+        staged: Which of its blocks are staged: first and end of each run, ascending.
+        is_behind: What the kernel has written to it is not in the tree, and not told apart.
     """
 
     inode: Inode
     path: bytes
     size_bytes: int
-    staged: tuple[int, ...] = ()
+    staged: tuple[tuple[int, int], ...] = ()
     is_behind: bool = False
 
 
+def part_of(blocks: int, first: int, count: int) -> range:
+    """The part of a file that is asked for, made to begin and end with a leaf; a `count` of 0 is all that follow."""
+    start = min(first, max(0, blocks - 1)) // LEAF_IDS * LEAF_IDS
+    end = -(-(first + count) // LEAF_IDS) * LEAF_IDS if count else blocks
+    return range(start, min(blocks, max(end, start + LEAF_IDS)))
+
+
 def map_of(
-    view: CommittedView, subject: Subject, block_size: int, cells: int, looked_at: int = SAMPLED
+    view: CommittedView,
+    subject: Subject,
+    block_size: int,
+    cells: int,
+    looked_at: int = SAMPLED,
+    *,
+    first: int = 0,
+    count: int = 0,
 ) -> BlockMapReply:
-    """The map of a file.
+    """The map of a file, or of a part of it.
 
     Args:
         view: The committed state.
         subject: The file.
         block_size: The volume's.
         cells: In how many pieces at most.
-        looked_at: How many ids are looked at, about.
+        looked_at: How many ids are looked at, about: all of a part that has no more, whatever is beside it.
+        first: Where the part begins, in blocks.
+        count: Of how many blocks it is; 0: all that follow.
     """
     ino = subject.inode.ino
+    blocks = block_count(subject.size_bytes, block_size)
+    part = part_of(blocks, first, count)
+    begin, end = part.start // LEAF_IDS, -(-part.stop // LEAF_IDS)
+    leaves = takewhile(lambda leaf: leaf[0] < end, view.leaf_keys(ino, begin))
     found = block_map(
-        (Leaf(ino, number, key) for number, key in view.leaf_keys(ino)),
+        ((ino, number - begin, key) for number, key in leaves),
         live_leaves(view, but=ino),
         view.leaf_ids,
-        blocks=block_count(subject.size_bytes, block_size),
+        blocks=len(part),
         cells=cells,
-        staged=subject.staged,
-        sample=Sample(view.referenced_blocks_about(), looked_at),
+        staged=[(one - part.start, after - part.start) for one, after in subject.staged],
+        sample=Sample(len(part) if len(part) <= looked_at else view.referenced_blocks_about(), looked_at),
     )
     return BlockMapReply(
         path=subject.path,
@@ -89,6 +111,8 @@ def map_of(
         others=[OtherMsg(path=view.path_of(ino) or b"", blocks=blocks) for ino, blocks in found.others],
         is_whole=found.is_whole,
         is_behind=subject.is_behind,
+        first=part.start,
+        file_blocks=blocks,
     )
 
 
@@ -127,11 +151,11 @@ def live_leaves(view: CommittedView, *, but: int | None = None) -> Iterator[Leaf
     inodes = view.inodes()
     inode = next(inodes, None)
     current, is_live = 0, False
-    for ino, number, key in view.all_leaf_keys(but=but):
-        if ino != current:
-            current = ino
+    for row in view.all_leaf_keys(but=but):
+        if row[0] != current:
+            current = row[0]
             while inode is not None and inode.ino < current:
                 inode = next(inodes, None)
             is_live = inode is not None and inode.ino == current and bool(inode.nlink) and not inode.is_frozen
         if is_live:
-            yield Leaf(ino, number, key)
+            yield row

@@ -167,11 +167,11 @@ class Program:
 
         return servers.store(self._registry.servers, ident)
 
-    def block_map(self, uuid: str, path: bytes, cells: int) -> MapFacts:
+    def block_map(self, uuid: str, path: bytes, cells: int, part: tuple[int, int]) -> MapFacts:
         """See PagePorts."""
         from syncer.cli.ui import volumes  # noqa: PLC0415 - half a megabyte, where somebody looks
 
-        return volumes.block_map(uuid, path, cells)
+        return volumes.block_map(uuid, path, cells, part)
 
     async def run(
         self,

@@ -69,14 +69,14 @@ def volume(uuid: str, history: History) -> VolumeFacts:
     )
 
 
-def block_map(uuid: str, path: bytes, cells: int) -> MapFacts:
-    """The map of a file.
+def block_map(uuid: str, path: bytes, cells: int, part: tuple[int, int]) -> MapFacts:
+    """The map of a file, or of a part of it: see `PagePorts`.
 
     Raises:
         NotFoundError, UsageError, BlockfsError: As `volume`; there is no such file.
     """
     with _client(uuid) as client:
-        told = client.block_map(path, cells)
+        told = client.block_map(path, cells, *part)
     return MapFacts(
         size_bytes=told.size_bytes,
         block_size=told.block_size,
@@ -85,6 +85,8 @@ def block_map(uuid: str, path: bytes, cells: int) -> MapFacts:
         others=tuple((each.path, each.blocks) for each in told.others),
         is_whole=told.is_whole,
         is_behind=told.is_behind,
+        first=told.first,
+        file_blocks=told.file_blocks or told.blocks,
     )
 
 

@@ -63,11 +63,12 @@ class Volumes:
         if not path or b"\0" in path:
             self._context.tell(request, "Say which file, below the mountpoint.", is_well=False)
             return see_other(back)
-        uuid, key = mount.uuid, Key("map", mount.uuid, path)
+        part = asked.number("first", 0), asked.number("count", 0)
+        uuid, key = mount.uuid, Key("map", mount.uuid, b"%d %d " % part + path)
         if asked.text("again"):
             self._jobs.forget(key)
-            return see_other(f"{back}/map?path={address(path)}")
-        job = self._jobs.look(key, name(path), lambda: self._context.ports.block_map(uuid, path, CELLS))
+            return see_other(f"{back}/map?path={address(path)}&first={part[0]}&count={part[1]}")
+        job = self._jobs.look(key, name(path), lambda: self._context.ports.block_map(uuid, path, CELLS, part))
         ran = await job.result()
         if not isinstance(job.found, MapFacts):
             return self._not_found(request, job, key, ran, back)

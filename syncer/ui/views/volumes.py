@@ -17,6 +17,9 @@ CELLS: Final = COLUMNS * 24
 COLOURS: Final = 8
 """Files that have a colour of their own in a map; all others have one together."""
 
+BANDS: Final = 8
+"""Into how many parts a map is divided, of which each can be looked at closer: three rows each."""
+
 _WIDTH: Final = 1000  # of a plot
 _HEIGHT: Final = 220
 
@@ -117,6 +120,24 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     percent: str
 
 
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a file.
+
+    Attributes:
+        first: Its first block.
+        count: How many.
+        label: Where it is, in words.
+        y: Of the map's rows, where it begins.
+        height: In rows.
+    """
+
+    first: int
+    count: int
+    label: str
+    y: int = 0
+    height: int = 0
+
+
 class MapView(msgspec.Struct, frozen=True, kw_only=True):
     """A map, drawn.
 
@@ -129,6 +150,11 @@ class MapView(msgspec.Struct, frozen=True, kw_only=True):
         scale: What a cell is, in words.
         size: Of the file.
         remarks: What is to be known of the figures.
+        bands: Parts of it that can be looked at closer; none: a piece is a block already.
+        shown: What is shown, if it is a part.
+        before: The part before it.
+        after: The part behind it.
+        wider: One that has it in its middle.
     """
 
     stretches: tuple[Stretch, ...]
@@ -139,6 +165,11 @@ class MapView(msgspec.Struct, frozen=True, kw_only=True):
     scale: str
     size: str
     remarks: tuple[str, ...]
+    bands: tuple[Part, ...] = ()
+    shown: Part | None = None
+    before: Part | None = None
+    after: Part | None = None
+    wider: Part | None = None
 
 
 def view_mount(facts: MountFacts) -> MountView:
@@ -208,11 +239,12 @@ def view_map(facts: MapFacts) -> MapView:
     if not facts.is_whole:
         remarks.append("What is shared is estimated, from blocks that are chosen by chance.")
     if facts.is_behind:
-        remarks.append("It is being written: what has changed since it was sealed last is not told apart.")
+        remarks.append("It is being written, and the host does not tell where: what is staged is not told apart.")
+    rows = max(1, -(-len(facts.cells) // columns))
     return MapView(
         stretches=tuple(stretches),
         columns=columns,
-        rows=max(1, -(-len(facts.cells) // columns)),
+        rows=rows,
         legend=_legend(facts),
         others=tuple(
             _entry(f"other{place}" if place < COLOURS else "others", name(path), blocks, facts, path)
@@ -227,7 +259,45 @@ def view_map(facts: MapFacts) -> MapView:
         ),
         size=size(facts.size_bytes),
         remarks=tuple(remarks),
+        bands=_bands(facts, rows),
+        **_around(facts),
     )
+
+
+def _part(facts: MapFacts, first: int, end: int, y: int = 0, height: int = 0) -> Part:
+    """From a block to another one, within the file."""
+    first, end = max(0, first), min(end, facts.file_blocks)
+    of = min(end * facts.block_size, facts.size_bytes)
+    label = f"{size(first * facts.block_size)} to {size(of)}"
+    return Part(first=first, count=end - first, label=label, y=y, height=height)
+
+
+def _bands(facts: MapFacts, rows: int) -> tuple[Part, ...]:
+    if facts.blocks <= len(facts.cells) or rows < BANDS:
+        return ()
+    edges = [rows * place // BANDS for place in range(BANDS + 1)]
+    blocks = [facts.first + facts.blocks * row // rows for row in edges]
+    return tuple(
+        _part(facts, blocks[place], blocks[place + 1], edges[place], edges[place + 1] - edges[place])
+        for place in range(BANDS)
+    )
+
+
+def _around(facts: MapFacts) -> dict[str, Part]:
+    """Where to go from a part."""
+    first, count = facts.first, facts.blocks
+    end, all_blocks = first + count, facts.file_blocks
+    if count >= all_blocks:
+        return {}
+    found = {"shown": _part(facts, first, end)}
+    if first:
+        found["before"] = _part(facts, first - count, first)
+    if end < all_blocks:
+        found["after"] = _part(facts, end, end + count)
+    if count * BANDS < all_blocks:
+        start = min(max(0, first - count * (BANDS - 1) // 2), all_blocks - count * BANDS)
+        found["wider"] = _part(facts, start, start + count * BANDS)
+    return found
 
 
 def _kind(cell: tuple[int, int, int, int, int]) -> str:

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from blockfs.blocks.hashing import LEAF_IDS, leaf_key
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, LeafKey
+from blockfs.engine.content.pagemap import block_runs
 from blockfs.service.maps.blockmap import BlockMap, Cell, block_map
 from blockfs.service.maps.sample import Leaf, Sample
 from blockfs.service.maps.sharing import Sharing, sharing
+from blockfs.service.maps.views import part_of
 from blockfs.tree.schema import canonical_leaf
 from tests import effort
 
@@ -35,7 +37,7 @@ class Files:
             if ids:
                 key = leaf_key(ids)
                 self.leaves[key] = ids
-                found.append(Leaf(ino, index, key))
+                found.append((ino, index, key))
         return found
 
     def all(self) -> list[Leaf]:
@@ -47,14 +49,15 @@ class Files:
         total = sum(map(len, self.files.values()))
         every = self.all()
         return block_map(
-            self.of(ino), every, self.leaves.__getitem__, blocks=len(self.files[ino]), cells=cells, staged=staged,
+            self.of(ino), every, self.leaves.__getitem__, blocks=len(self.files[ino]), cells=cells,
+            staged=block_runs(sorted(staged)),
             sample=Sample(total, most),
         )  # fmt: skip
 
     def sharing(self, kept: Iterable[Leaf] = (), most: int = 1 << 30) -> Sharing:
         """Which files share most."""
         total = sum(map(len, self.files.values()))
-        every, keys = self.all(), [leaf.key for leaf in kept]
+        every, keys = self.all(), [key for _, _, key in kept]
         return sharing(every, keys, self.leaves.__getitem__, sample=Sample(total, most), most=10)
 
 
@@ -153,3 +156,14 @@ def test_a_sample_takes_equal_blocks_or_none_of_them() -> None:
 def test_an_empty_file_has_no_cells() -> None:
     found = Files({1: []}).map(1, 100)
     assert (found.cells, found.others) == ((), ())
+
+
+@given(st.integers(0, 5000), st.integers(0, 6000), st.integers(0, 6000))
+def test_a_part_begins_and_ends_with_a_leaf_and_has_what_was_asked_for(blocks: int, first: int, count: int) -> None:
+    part = part_of(blocks, first, count)
+    assert part.start % LEAF_IDS == 0
+    assert part.stop == blocks or part.stop % LEAF_IDS == 0
+    wanted = range(first, min(blocks, first + count) if count else blocks)
+    assert not wanted or (part.start <= wanted.start and part.stop >= wanted.stop)
+    assert len(part) <= len(wanted) + 2 * LEAF_IDS
+    assert bool(part) == bool(blocks)

@@ -86,8 +86,8 @@ class Program:
             raise NotFoundError("this server does not run any more")
         return self.kept
 
-    def block_map(self, uuid: str, path: bytes, cells: int) -> MapFacts:
-        self.done.append(("map", uuid, path.decode("latin-1")))
+    def block_map(self, uuid: str, path: bytes, cells: int, part: tuple[int, int]) -> MapFacts:
+        self.done.append(("map", uuid, path.decode("latin-1"), *map(str, part)))
         if self.drawn is None:
             raise NotFoundError("there is no file")
         return self.drawn

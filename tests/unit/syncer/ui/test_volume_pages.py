@@ -6,8 +6,10 @@ import asyncio
 import re
 from typing import Final
 
+import msgspec
+
 from syncer.ui.ports import MapFacts, MountFacts, SharerFacts, SnapshotFacts, Use, VolumeFacts
-from syncer.ui.views.volumes import CELLS, view_map, view_plot, view_volume
+from syncer.ui.views.volumes import BANDS, CELLS, view_map, view_plot, view_volume
 from tests.unit.syncer.ui.conftest import Page
 
 UUID: Final = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -58,6 +60,34 @@ def test_the_largest_map_is_bounded() -> None:
     assert len(view_map(drawn(*kinds)).stretches) == CELLS
 
 
+def part_of(first: int, blocks: int, of: int) -> MapFacts:
+    """The map of a part of a file, in as many cells as there can be."""
+    return msgspec.structs.replace(
+        drawn(*["own"] * CELLS), first=first, blocks=blocks, file_blocks=of, size_bytes=of * 65536
+    )
+
+
+def test_the_parts_of_a_map_are_all_of_it_and_lead_closer_until_a_piece_is_a_block() -> None:
+    whole = view_map(part_of(0, 1 << 24, 1 << 24))
+    assert (whole.shown, whole.before, whole.after, whole.wider) == (None, None, None, None)
+    assert [(each.first, each.count) for each in whole.bands] == [(k << 21, 1 << 21) for k in range(BANDS)]
+    assert [(each.y, each.height) for each in whole.bands] == [(3 * k, 3) for k in range(BANDS)]
+    assert whole.bands[1].label == "128 GiB to 256 GiB"
+    assert not view_map(part_of(0, CELLS, CELLS)).bands
+
+
+def test_from_a_part_of_a_map_others_are_reached() -> None:
+    of = (1 << 24) + 77
+    found = view_map(part_of(1 << 21, 1 << 21, of))
+    around = [found.shown, found.before, found.after, found.wider]
+    assert [(each.first, each.count) for each in around if each] == [
+        (1 << 21, 1 << 21), (0, 1 << 21), (1 << 22, 1 << 21), (0, 1 << 24),
+    ]  # fmt: skip
+    last = view_map(part_of(7 << 21, of - (7 << 21), of))
+    assert last.before is not None
+    assert (last.after, last.wider) == (None, None)
+
+
 def test_a_map_of_an_empty_file_says_so() -> None:
     view = view_map(
         MapFacts(size_bytes=0, block_size=65536, blocks=0, cells=(), others=(), is_whole=True, is_behind=False)
@@ -95,7 +125,7 @@ def test_from_all_volumes_to_a_map_names_are_text_and_paths_are_bytes(page: Page
         (target,) = re.findall(r'href="(/volumes/[^"]+path=[^"]+)"', text)
         text = (await browser.get(target)).text
         assert 'class="other0"' in text
-        assert page.program.done == [("volume", UUID), ("map", UUID, "caf\xe9+<u>.img")]
+        assert page.program.done == [("volume", UUID), ("map", UUID, "caf\xe9+<u>.img", "0", "0")]
         await browser.get(f"/volumes/{UUID}?again=1")
         await browser.get(f"/volumes/{UUID}")
         assert page.program.done[-1] == ("volume", UUID)
