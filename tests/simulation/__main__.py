@@ -7,6 +7,7 @@ python -m tests.simulation engine FIRST COUNT    the real engine (R2); also engi
 python -m tests.simulation crowd FIRST COUNT    four devices on one container; also crowd-replay
 python -m tests.simulation repository FIRST COUNT    R2 on a repository; also repository-replay
 python -m tests.simulation repository-crowd FIRST COUNT    four devices of one; also repository-crowd-replay
+python -m tests.simulation repository-mutants FIRST STEP    kills every STEPth mutant of the repository
 python -m tests.simulation table                docs/design/mutants.md
 python -m tests.simulation mutants FIRST COUNT  kills these mutants of the planner, one line each
 """
@@ -19,7 +20,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from tests.simulation import crowd, engine_scenario, mutants, repository_scenario
+from tests.simulation import crowd, engine_scenario, mutants, repository_mutants, repository_scenario
 from tests.simulation.engine_scenario import violation
 from tests.simulation.scenario import FAILURES, Limits, Scenario, failures, shrink
 from tests.simulation.world import forget_observations, trees
@@ -101,6 +102,7 @@ REPOSITORIES = {
     "repository-crowd": lambda first, count: _report(
         repository_scenario.crowd_failures(range(first, first + count)), count
     ),
+    "repository-mutants": repository_mutants.report,
     "repository-replay": repository_replay,
     "repository-crowd-replay": repository_crowd_replay,
 }

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests import effort
-from tests.simulation import workers
+from tests.simulation import repository_mutants, workers
 from tests.simulation.engine_scenario import Trouble
 from tests.simulation.repository_scenario import RepositoryScenario, run_crowd, run_seed
 from tests.simulation.world import trees
@@ -55,6 +55,14 @@ def test_seeds_that_failed_once_violate_nothing() -> None:
         run_seed(seed)
     for seed in FOUND_BY_FOUR:
         run_crowd(seed)
+
+
+@pytest.mark.timeout(600)
+def test_every_mutant_of_the_repository_is_killed() -> None:
+    """A client that forgets what others wrote, a collection that deletes too much: R2 or four devices object."""
+    lines = workers.run(*(("repository-mutants", core, workers.CORES) for core in range(workers.CORES)))
+    killed = {line.removeprefix("killed ").partition(":")[0] for line in lines if line.startswith("killed ")}
+    assert killed == {*repository_mutants.MUTANTS}, "\n".join(lines)
 
 
 def test_a_seed_replays_exactly() -> None:
