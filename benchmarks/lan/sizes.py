@@ -16,7 +16,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
         questions: Of one id, in each repetition.
         ids: That are asked for at once.
         passes: Cycles that fetch one small file, in each repetition.
-        pulls: Pulls of 64 MiB, in each repetition of what is about one per cent.
+        pulls: Pairs of pulls of 64 MiB, in each repetition; even: each of a pair is the first as often.
         folder_bytes: Of the pull that is called "64 MiB" in the rows.
         stream_bytes: Of one transfer between two nodes.
         crowd_bytes: What seven downloaders fetch from one.
@@ -55,7 +55,7 @@ FULL = Sizes(
     questions=500,
     ids=10_000,
     passes=20,
-    pulls=4,
+    pulls=8,
     folder_bytes=64 * MIB,
     stream_bytes=1024 * MIB,
     crowd_bytes=64 * MIB,
@@ -74,7 +74,7 @@ QUICK = Sizes(
     questions=100,
     ids=10_000,
     passes=2,
-    pulls=1,
+    pulls=2,
     folder_bytes=64 * MIB,
     stream_bytes=128 * MIB,
     crowd_bytes=16 * MIB,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any, Final
 
 from benchmarks.lan.office import BLOCK, Daemon, Office, office, until_pulled, write
@@ -31,21 +32,24 @@ def nobody(sizes: Sizes) -> list[Row]:
         machines["on"].until("peers", is_there)
         machines["off"].until("status", lambda live: live["phase"] == "idle")
         # What is loaded by the first block that is missing is not what a pass costs.
-        _by_turns(here, daemons, "first", 1024)
+        turns = count()
+        _by_turns(here, daemons, "first", 1024, next(turns))
         for repetition in range(sizes.repetitions):
             for number in range(sizes.passes):
-                for name, cycle_s in _by_turns(here, daemons, f"small-{repetition}-{number}", 1024).items():
+                for name, cycle_s in _by_turns(
+                    here, daemons, f"small-{repetition}-{number}", 1024, next(turns)
+                ).items():
                     passes[name].append(cycle_s)
             for mbit_s, found in pulls.items():
                 here.server.node.shape(mbit_s)
                 for number in range(sizes.pulls):
                     file = f"large-{repetition}-{number}-{mbit_s}"
-                    for name, cycle_s in _by_turns(here, daemons, file, sizes.folder_bytes).items():
+                    for name, cycle_s in _by_turns(here, daemons, file, sizes.folder_bytes, next(turns)).items():
                         found[name].append(cycle_s)
             here.server.node.shape(None)
         assert daemons["on"].total()["blocks_from_peers"] == 0
-    added = [(on - off) * 1000 for on, off in zip(*_medians(passes, sizes.passes), strict=True)]
-    without_s = [each * 1000 for each in _medians(passes, sizes.passes)[1]]
+    added = _of_pairs(passes, sizes.passes, lambda on, off: (on - off) * 1000)
+    without_s = _of_pairs(passes, sizes.passes, lambda _on, off: off * 1000)
     return [
         Row(
             part="nobody", work="nobody there: added to a cycle that lacks 1 block", unit="ms", limit=5.0, values=added,
@@ -56,8 +60,8 @@ def nobody(sizes: Sizes) -> list[Row]:
                 part="nobody",
                 work=f"nobody there: added to a pull of {sizes.folder_bytes // MIB} MiB, server {_speed(mbit_s)}",
                 unit="%", limit=1.0,
-                values=[(on / off - 1) * 100 for on, off in zip(*_medians(found, sizes.pulls), strict=True)],
-                beside="the pull without peers, s", beside_values=_medians(found, sizes.pulls)[1],
+                values=_of_pairs(found, sizes.pulls, lambda on, off: (on / off - 1) * 100),
+                beside="the pull without peers, s", beside_values=_of_pairs(found, sizes.pulls, lambda _on, off: off),
             )
             for mbit_s, found in pulls.items()
         ),
@@ -68,16 +72,17 @@ def _speed(mbit_s: float | None) -> str:
     return "without a limit" if mbit_s is None else f"of {mbit_s:,g} Mbit/s"
 
 
-def _medians(found: dict[str, list[float]], each: int) -> tuple[list[float], list[float]]:
-    """On and off, one figure for each repetition."""
-    cut = {name: [values[at : at + each] for at in range(0, len(values), each)] for name, values in found.items()}
-    return [statistics.median(part) for part in cut["on"]], [statistics.median(part) for part in cut["off"]]
+def _of_pairs(found: dict[str, list[float]], each: int, figure: Callable[[float, float], float]) -> list[float]:
+    """The median of a figure of so many pairs, on and off: one for each repetition."""
+    every = [figure(on, off) for on, off in zip(found["on"], found["off"], strict=True)]
+    return [statistics.median(every[at : at + each]) for at in range(0, len(every), each)]
 
 
-def _by_turns(here: Office, daemons: dict[str, Daemon], name: str, size: int) -> dict[str, float]:
+def _by_turns(here: Office, daemons: dict[str, Daemon], name: str, size: int, turn: int) -> dict[str, float]:
     """Seconds of the cycle in which each of them pulls a new file, while the other one is stopped.
 
-    Not paused: a root that is resumed looks for its neighbours anew.
+    Not paused: a root that is resumed looks for its neighbours anew. Each is the first one in every other turn: the
+    server has read the file when the second one asks.
     """
     before = {which: daemon.total()["pulled"] for which, daemon in daemons.items()}
     for daemon in daemons.values():
@@ -85,7 +90,8 @@ def _by_turns(here: Office, daemons: dict[str, Daemon], name: str, size: int) ->
     write(here.publisher.root / name, size)
     here.push()
     found = {}
-    for which, daemon in daemons.items():
+    order = list(daemons) if turn % 2 else list(reversed(daemons))
+    for which, daemon in ((each, daemons[each]) for each in order):
         daemon.process.send_signal(signal.SIGCONT)
         until_pulled([daemon], before[which] + 1)
         found[which] = float(next(cycle for cycle in reversed(daemon.cycles()) if cycle.get("pulled"))["seconds"])
