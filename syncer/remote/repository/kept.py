@@ -89,4 +89,7 @@ class Kept:
     async def put(self, name: str, raw: bytes, *, is_kept: bool = True) -> None:
         """Write an object, if it is not there."""
         store = self._cache if is_kept and self._cache is not None else self._store
-        await store.put(name, raw, absent=True)
+        if not await store.put(name, raw, absent=True):
+            # Salts make names new, so it is ours: a reply was lost. A Swift whose server ended before it told the
+            # container has the object, but lists it never; who finds indexes by listings needs that. Put again it does.
+            await store.put(name, raw)
