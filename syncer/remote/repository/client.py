@@ -477,7 +477,7 @@ class RepositoryClient:
     def _finished(self, work: Work) -> tuple[Root | None, list[tuple[ChunkId, bytes]]]:
         """The tree to commit, and its nodes that are new."""
         for found in work.draft.changed():
-            content = work.contents.get(found.entry.object)
+            content = work.contents.pop(found.entry.object, None)  # this is its end: memory for the tree
             if content is not None and found.entry.file is not None:
                 older = None if content.older is None else (content.older[0].blocks, content.older[1])
                 blocks = listed_blocks(self._nodes, self._blocks_shape, content.blocks, older)
