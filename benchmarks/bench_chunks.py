@@ -15,7 +15,7 @@ from pyfastcdc import FastCDC
 
 from benchmarks.harness import Result, interleaved
 from syncer.remote.repository.format import indexes
-from syncer.remote.repository.format.chunks import WINDOW_BYTES, Chunker, Old, Range, cut_window, windows_to_cut
+from syncer.remote.repository.format.chunks import WINDOW_BYTES, Chunker, Old, Range, Read, cut_window, windows_to_cut
 from syncer.remote.repository.format.codec import Codec
 from syncer.remote.repository.format.indexes import EMPTY, Index
 from syncer.remote.repository.format.keys import ChunkId, Keys, MasterKey, derive
@@ -95,8 +95,8 @@ def _alone(data: bytes) -> None:
             pass
 
 
-def _reading(data: bytes) -> Callable[[int, int], bytes]:
-    return lambda first, last: data[first:last]
+def _reading(data: bytes) -> Read:
+    return lambda ranges: [data[first:last] for first, last in ranges]
 
 
 def _edited(data: bytes, places: list[int], length: int) -> tuple[bytes, list[Range]]:

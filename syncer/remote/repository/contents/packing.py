@@ -15,6 +15,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Final
 
@@ -68,6 +69,8 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
 class Cuts:
     """The chunks of a new content, by window; what did not change is as in the older version's list."""
 
+    __slots__ = ("_lock", "_older", "_open", "_parts", "_size")  # one for each small file of a commit
+
     def __init__(self, older: Bytes | None, size: int) -> None:
         """Of a content of this length, which replaces another one."""
         self._older = older
@@ -93,7 +96,10 @@ class Cuts:
                     there.append(located)
                 if len(there) == len(cuts):
                     del self._open[window]
-                    self._parts.update(window_parts(window, packer.chunker.window_bytes, reversed(there)))
+                    parts = window_parts(window, packer.chunker.window_bytes, reversed(there))
+                    if self._older is None:  # there is nothing to remove
+                        parts = {key: part for key, part in parts.items() if part is not None}
+                    self._parts.update(parts)
 
     def listed(self, nodes: Nodes, packer: Packer) -> Listed:
         """Write the list, after `Packer.close`. For a thread."""
@@ -291,10 +297,7 @@ class Packer:
 
     def _small(self, contents: Sequence[bytes]) -> list[Cuts]:
         """All of them together: a call for each would cost more than the cutting."""
-        inside = [
-            list(cut_window(self.chunker, 0, len(data), lambda first, last, data=data: data[first:last]))  # type: ignore[misc]
-            for data in contents
-        ]
+        inside = [list(cut_window(self.chunker, 0, len(data), partial(_sliced, data))) for data in contents]
         cuts = iter(self._cuts([chunk for each in inside for chunk in each], {}))
         made: list[Cuts] = []
         for data, chunks in zip(contents, inside, strict=True):
@@ -377,6 +380,10 @@ def packed(objects: Objects, nodes: Iterable[tuple[ChunkId, bytes]]) -> Iterator
             builder = None
     if builder is not None:
         yield builder.finish()
+
+
+def _sliced(data: bytes, ranges: Sequence[Range]) -> list[bytes]:
+    return [data[first:last] for first, last in ranges]
 
 
 def changed_ranges(old: BlockList, new: BlockList) -> list[Range]:

@@ -28,8 +28,8 @@ from pyfastcdc import FastCDC
 Range: TypeAlias = tuple[int, int]
 """Where something begins, and where it ends: bytes of a content."""
 
-Read: TypeAlias = Callable[[int, int], bytes]
-"""Bytes of a content from the first offset to the second, all of them."""
+Read: TypeAlias = Callable[[Sequence[Range]], Sequence[bytes]]
+"""Bytes of some ranges of a content, all of each: a call costs more than a range."""
 
 WINDOW_BYTES: Final = 4 << 20  # a cost of 0.8 % in unique bytes, for edits that never cost more than this
 HOLE_BYTES: Final = 64 << 10
@@ -116,13 +116,14 @@ def cut_window(
     """The chunks of a window, in order.
 
     What is read is what changed, by whole blocks of 64 KiB, and of the rest what decides the cuts next to it: one or
-    two chunks for each range that changed. Each byte is read once. Memory: what is read of the window.
+    two chunks for each range that changed. Almost all of it is asked for by one call, for the old chunks tell what it
+    will be. Each byte is read once. Memory: what is read of the window.
 
     Args:
         chunker: The repository's.
         start: Where the window begins.
         size: Bytes of the content.
-        read: Its bytes. Is asked for ranges within the window only, none of them empty.
+        read: Its bytes. Is asked for ranges within the window only, ascending, none of them empty.
         zeros: What is known to be zeros: blocks that lie in these ranges are not read. The window's share is enough.
         old: What is known of the content before; None: nothing, and all is read.
     """
@@ -135,11 +136,17 @@ def cut_window(
     known = _merged(zeros, start, end)
     touched = [at for at in range(start, end, step) if _meets(dirty, at, at + step)]
     unknown = [at for at in touched if not _contains(known, at, min(at + step, end))]
-    bytes_ = _Bytes(read, step, end, [(first, read(first, last)) for first, last in _runs(unknown, step, end)])
-    full = bytes_.blocks_with_data(chunker.zeros)
+    covered: set[int] = set()  # blocks that did not change, and are no holes
+    beside: set[int] = set()  # those that chunks reach into which are cut anew, or that decide where these end
     if old is not None and (unseen := set(range(start, end, step)).difference(touched)):
         for at, length in old.chunks:
-            full.update(unseen.intersection(range(at // step * step, at + length, step)))
+            covered.update(unseen.intersection(range(at // step * step, at + length, step)))
+            if _meets(dirty, at, at + length + _LOOK_AHEAD):
+                beside.update(range(at // step * step, at + length + _END_MARGIN, step))
+        beside &= covered
+    asks = list(_runs(sorted(beside.union(unknown)), step, end))
+    bytes_ = _Bytes(read, step, end, [(first, data) for (first, _), data in zip(asks, _read(read, asks), strict=True)])
+    full = bytes_.blocks_with_data(chunker.zeros) | covered
     olds = _with_ends(old.chunks) if old and dirty != [(start, end)] else {}
     for first, last in _runs(sorted(full), step, end):
         yield from _cut_run(chunker, first, last, bytes_, _Reusable(olds, dirty, last))
@@ -220,7 +227,12 @@ class _Bytes:
         if self._runs and self._runs[0][0] <= at:
             return self._runs.popleft()
         end = min((at // self._step + 1) * self._step, self._end)
-        return at, self._read(at, min(end, self._runs[0][0]) if self._runs else end)
+        (data,) = self._read([(at, min(end, self._runs[0][0]) if self._runs else end)])
+        return at, data
+
+
+def _read(read: Read, ranges: Sequence[Range]) -> Sequence[bytes]:
+    return read(ranges) if ranges else ()
 
 
 def _tail(size: int, old_size: int) -> Range:

@@ -6,6 +6,7 @@ Source: docs/design/repository.md, section 13.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 import trio
@@ -17,7 +18,7 @@ from syncer.errors import ONE_NODE
 from syncer.ports.orders import Order, Reader, Store
 from syncer.remote.parallel import for_each
 from syncer.remote.repository.contents.packing import changed_ranges
-from syncer.remote.repository.format.chunks import WINDOW_BYTES
+from syncer.remote.repository.format.chunks import WINDOW_BYTES, Range
 from syncer.remote.repository.format.entries import Bytes
 from syncer.remote.repository.format.lists import blocks_of
 from syncer.remote.repository.objects import ThreadNodes
@@ -79,17 +80,20 @@ class Sender:
         ranges = () if older is None else changed_ranges(older[1], blocks)
         step, size = self._grid, order.content.size_bytes
 
-        async def ask(first: int, last: int) -> bytes:
-            indexes = range(first // step, (last - 1) // step + 1)
-            wanted = [index for index in indexes if blocks[index] != ZERO_BLOCK]
+        async def ask(asked: Sequence[Range]) -> list[bytes]:
+            inside = [range(first // step, (last - 1) // step + 1) for first, last in asked]
+            wanted = [index for index in dict.fromkeys(chain(*inside)) if blocks[index] != ZERO_BLOCK]
             got = dict(zip(wanted, await reader.blocks(order, blocks, wanted), strict=True)) if wanted else {}
-            data = b"".join(got.get(index, b"").ljust(min(step, size - index * step), b"\0") for index in indexes)
-            return data[first - indexes[0] * step : last - indexes[0] * step]
+            found: list[bytes] = []
+            for (first, last), indexes in zip(asked, inside, strict=True):
+                data = b"".join(got.get(index, b"").ljust(min(step, size - index * step), b"\0") for index in indexes)
+                found.append(data[first - indexes[0] * step : last - indexes[0] * step])
+            return found
 
         before = None if older is None else (older[0], self._nodes, ranges)
 
-        def read(first: int, last: int) -> bytes:
-            return trio.from_thread.run(ask, first, last)
+        def read(asked: Sequence[Range]) -> list[bytes]:
+            return trio.from_thread.run(ask, asked)
 
         cuts = await work.packer.cut(blocks, read, older=before)
         return Sent(blocks=blocks, cuts=cuts, older=older)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
@@ -11,7 +12,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.remote.repository.contents.packing import Packer
-from syncer.remote.repository.format.chunks import Chunker, cut_window
+from syncer.remote.repository.format.chunks import Chunker, Range, cut_window
 from syncer.remote.repository.format.keys import ChunkId, Content
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
@@ -30,9 +31,9 @@ class Read:
         self.data = data
         self.read_bytes = 0
 
-    def __call__(self, first: int, last: int) -> bytes:
-        self.read_bytes += last - first
-        return self.data[first:last]
+    def __call__(self, ranges: Sequence[Range]) -> list[bytes]:
+        self.read_bytes += sum(last - first for first, last in ranges)
+        return [self.data[first:last] for first, last in ranges]
 
 
 def blocks_of(data: bytes) -> BlockList:

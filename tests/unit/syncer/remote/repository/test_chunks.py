@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from pyfastcdc import FastCDC
@@ -48,12 +48,15 @@ class Content:
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.reads: list[Range] = []
+        self.calls = 0
 
-    def read(self, start: int, end: int) -> bytes:
-        assert 0 <= start < end <= len(self.data)
-        assert start // WINDOW == (end - 1) // WINDOW or len(self.data) >= 1 << 18
-        self.reads.append((start, end))
-        return self.data[start:end]
+    def read(self, ranges: Sequence[Range]) -> list[bytes]:
+        self.calls += 1
+        for start, end in ranges:
+            assert 0 <= start < end <= len(self.data)
+            assert start // WINDOW == (end - 1) // WINDOW or len(self.data) >= 1 << 18
+        self.reads += ranges
+        return [self.data[start:end] for start, end in ranges]
 
     @property
     def read_bytes(self) -> int:
@@ -189,6 +192,20 @@ def test_of_a_large_content_only_what_changed_is_read() -> None:
     assert told.read_bytes <= (5 << 16) + 4 * 2 * (1 << 16)  # for each place what decides the cuts around it
     assert sum(each.length for each in after if each.data is not None) <= (5 << 16) + 4 * 3 * (1 << 16)
     assert len(told.reads) <= 16
+
+
+def test_what_an_edit_needs_of_a_window_is_asked_for_by_few_calls() -> None:
+    """Breaks when each change, and what lies beside it, is waited for by itself."""
+    rng = random.Random(8)
+    data = bytearray(rng.randbytes(32 << 20))
+    old = extents(cut_all(Content(bytes(data)), REAL))
+    changed = [(at << 16, at + 1 << 16) for at in range(2, 512, 8)]
+    for start, end in changed:
+        data[start:end] = rng.randbytes(end - start)
+    told = Content(bytes(data))
+    assert extents(cut_again(told, len(data), old, changed, REAL)) == extents(cut_all(Content(bytes(data)), REAL))
+    assert told.read_bytes <= 64 * 3 << 16
+    assert told.calls <= 24  # of 8 windows, in which 64 places changed
 
 
 def test_a_byte_before_all_others_changes_two_chunks_of_each_window() -> None:
