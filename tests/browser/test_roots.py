@@ -9,6 +9,10 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests import effort
+from tests.browser.around import (
+    peers_give_blocks_and_a_ban_is_lifted,
+    seventeen_tabs_are_one_too_many_for_the_first_alone,
+)
 from tests.browser.many import (
     a_daemon_that_restarts_leaves_no_session_behind,
     a_hundred_roots_stand_on_one_page,
@@ -219,6 +223,8 @@ FLOWS: tuple[Flow, ...] = (
     a_hundred_roots_stand_on_one_page,
     a_daemon_that_restarts_leaves_no_session_behind,
     all_of_it_goes_by_keyboard,
+    seventeen_tabs_are_one_too_many_for_the_first_alone,
+    peers_give_blocks_and_a_ban_is_lifted,
 )
 
 

@@ -17,6 +17,9 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 PATIENCE_MS = 60_000  # what is waited for comes; how soon is not what these tests are about
 expect.set_options(timeout=PATIENCE_MS)
 
+OPTIONS = ["--no-sandbox"] if os.getuid() == 0 else []
+"""Its sandbox needs another user than root."""
+
 WIDE = {"width": 1100, "height": 800}
 NARROW = {"width": 360, "height": 740}
 
@@ -26,10 +29,8 @@ def chromium() -> Iterator[Browser]:
     """The browser."""
     program = shutil.which("chromium")
     assert program, "no Chromium: `make test-bootstrap` installs it"
-    # Its sandbox needs another user than root.
-    options = ["--no-sandbox"] if os.getuid() == 0 else []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=options)
+        browser = playwright.chromium.launch(executable_path=program, args=OPTIONS)
         try:
             yield browser
         finally:
