@@ -89,16 +89,12 @@ class Calls:
             Called in a thread, without any lock, before `lseek` looks: with a writeback cache the kernel asks for data
             and holes without having written its pages, and holds the inode's lock (fuse_lseek). So it must not wait for
             that lock, nor for who does; FsError: it can't. None: the kernel keeps no pages.
-        forget_pages: Has the kernel write what it keeps of an inode, and drop it. Called in a thread, without any lock,
-            when a file that is open for writing is about to replace another one: the kernel holds the inode's lock
-            then, too. None: likewise.
         stamps_writes: A write sets mtime and ctime. Not with a writeback cache: there the kernel does.
     """
 
     def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
         self.fairness = Fairness()
         self.take_pages: Callable[[int], None] | None = None
-        self.forget_pages: Callable[[int], None] | None = None
         self.stamps_writes = False
         self._filesystem = filesystem
         self._names = filesystem.namespace
@@ -210,19 +206,9 @@ class Calls:
         *,
         may_block: bool = False,
     ) -> None:
-        """Move or exchange; with RENAME_WHITEOUT, `caller` gets the device that is left.
-
-        Of a file that replaces another one the pages that only the kernel has come first: the namespace flushes the
-        rest, so that a crash leaves the old or the new content.
-        """
+        """Move or exchange; with RENAME_WHITEOUT, `caller` gets the device that is left."""
         if flags & ~int(_RENAME_FLAGS):
             raise FsError(errno.EINVAL, f"rename with flags {flags}")
-        if self.forget_pages is not None:
-            kept = self._replacing(parent, name, new_parent, new_name)
-            if kept is not None and not may_block:
-                raise WouldBlock("pages that only the kernel has")
-            if kept is not None:
-                self.forget_pages(kept)
         move = partial(
             self._names.rename,
             parent,
@@ -238,14 +224,6 @@ class Calls:
         else:
             move()
         self._activity.note()
-
-    def _replacing(self, parent: int, name: bytes, new_parent: int, new_name: bytes) -> int | None:
-        """The file that a rename would put in another one's place, if it is open for writing."""
-        with self._lock, suppress(FsError):  # which the rename itself will meet
-            source, target = self._names.lookup(parent, name), self._names.lookup(new_parent, new_name)
-            if source.kind is Kind.FILE and target.kind is Kind.FILE and self._files.writers(source.ino):
-                return source.ino
-        return None
 
     def readlink(self, ino: int) -> bytes:
         """Target of a symlink."""

@@ -51,7 +51,6 @@ class Pyfuse3Frontend:
     def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
         self._filesystem = filesystem
         self._calls = Calls(filesystem, counters)
-        self._calls.forget_pages = self.forget_pages
         self._operations = Operations(filesystem, self._calls, counters)
         self._token: trio.lowlevel.TrioToken | None = None
         self._mountpoint = b""

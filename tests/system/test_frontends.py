@@ -177,36 +177,3 @@ def test_the_environment_chooses_and_a_flag_beats_it(mounted: Mounted) -> None:
     mounted.umount()
     mounted.machines.remount(mounted.name, "--frontend", "pyfuse3")
     assert json.loads(mounted.run("stats", mounted.path, "--json").stdout)["frontend"] == "pyfuse3"
-
-
-WRITTEN_AND_RENAMED = """
-import os, sys
-folder = sys.argv[1]
-descriptor = os.open(f"{folder}/new", os.O_WRONLY | os.O_CREAT)
-os.write(descriptor, b"new" * 10_000)
-os.rename(f"{folder}/new", f"{folder}/file")
-os.fsync(os.open(folder, os.O_RDONLY))  # the name is durable; what it leads to must be
-print("renamed", flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_file_that_replaces_another_while_it_is_open_is_whole_after_a_crash(
-    machines: Machines, fuse: None, name: str
-) -> None:
-    """All that was written to it is in the kernel's memory only, until it is closed."""
-    path = machines.volume("m")
-    machines.run("umount", path)
-    machines.remount("m", "--no-native", "--frontend", name)
-    (path / "file").write_bytes(b"old")
-    command = [sys.executable, "-c", WRITTEN_AND_RENAMED, path]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
-        assert program.stdout is not None
-        assert program.stdout.readline() == "renamed\n"
-        assert machines.kill_mount("m")
-        program.kill()
-    machines.run("umount", path, expect=None)
-    machines.remount("m")
-    found = (path / "file").read_bytes()
-    assert (len(found), found[:3]) == (30_000, b"new")

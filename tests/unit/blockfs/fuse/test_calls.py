@@ -570,24 +570,6 @@ def test_where_the_kernel_keeps_its_pages_to_itself_a_search_is_refused_until_th
     assert calls.lseek(reader, 0, os.SEEK_DATA) == 5 * PAGE
 
 
-def test_pages_that_the_kernel_keeps_of_a_file_come_before_it_replaces_another(calls: Calls) -> None:
-    """Written, and renamed over the old one while it is still open: a crash must not find an empty file."""
-    forgotten: list[int] = []
-    calls.forget_pages = forgotten.append
-    fh, ino = created(calls, b"first")
-    calls.release(created(calls, b"old")[0])
-    calls.rename(ROOT, b"first", ROOT, b"new", 0)  # in nobody's place
-    with pytest.raises(WouldBlock):
-        calls.rename(ROOT, b"new", ROOT, b"old", 0)
-    assert forgotten == []
-    calls.rename(ROOT, b"new", ROOT, b"old", 0, may_block=True)
-    assert forgotten == [ino]
-    calls.release(fh)  # closing has written them
-    calls.release(created(calls, b"third")[0])
-    calls.rename(ROOT, b"old", ROOT, b"third", 0)
-    assert forgotten == [ino]
-
-
 MODES = {
     "punch": (PUNCH | KEEP, True, 3 * BLOCK),
     "zero": (ZERO, True, 5 * BLOCK),
