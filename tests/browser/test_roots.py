@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests import effort
 from tests.browser.around import (
@@ -76,9 +76,59 @@ def the_page_changes_as_things_happen_and_keeps_the_focus(sync: Sync, browser: B
             expect(page.get_by_text("1 pushed")).to_be_visible()
             assert page.evaluate("document.activeElement.id").startswith("pause-")
             expect(page.locator("#said")).to_contain_text("In step")
+            the_focus_stays_whatever_has_it(sync, page)
+            a_button_is_pressed_while_the_page_changes(page, root)
+            what_is_open_selected_and_scrolled_to_stays(page)
             daemon.kill()
             expect(page.get_by_text("The page does not answer any more")).to_be_visible()
             seen.complaints.clear()  # the browser says that the stream broke, as it should
+
+
+def the_focus_stays_whatever_has_it(sync: Sync, page: Page) -> None:
+    """On a link; and where the page takes away what has it, on the card around it, not at the top of the page."""
+    link, card = page.locator("main").get_by_role("link", name="one"), page.locator("section.card")
+    link.focus()
+    sync("pause")
+    expect(page.get_by_text("Paused", exact=True)).to_be_visible()
+    expect(link).to_be_focused()
+    sync("resume")
+    run = page.get_by_role("button", name="Run now")
+    run.focus()
+    sync("pause")
+    expect(run).to_have_count(0)
+    expect(card).to_be_focused()
+    page.keyboard.press("Tab")
+    expect(link).to_be_focused()
+    sync("resume")
+    expect(run).to_be_visible()
+    expect(link).to_be_focused()
+
+
+def a_button_is_pressed_while_the_page_changes(page: Page, root: Path) -> None:
+    """Between down and up the text beside it becomes another; it is pressed all the same."""
+    page.get_by_role("button", name="Run now").focus()
+    page.keyboard.down("Space")
+    (root.parent / "folder").mkdir()
+    (root.parent / "folder/file").write_bytes(b"1")
+    (root.parent / "folder").rename(root / "folder")
+    expect(page.get_by_text("2 pushed")).to_be_visible()
+    with page.expect_request("**/run"), page.expect_navigation():
+        page.keyboard.up("Space")
+
+
+def what_is_open_selected_and_scrolled_to_stays(page: Page) -> None:
+    """A place of its own, which the server sends nothing for."""
+    page.evaluate("() => { const place = document.createElement('div'); place.id = 'place'; main.prepend(place); }")
+    put = "html => put('place', html)"
+    html = "<p>mark me</p><details><summary>Remarks</summary><p>It is the %s.</p></details>" + "<p>more</p>" * 50
+    page.evaluate(put, html % "first")
+    page.get_by_text("Remarks").click()
+    page.get_by_text("mark me").select_text()
+    page.evaluate("scrollTo(0, 700)")
+    page.evaluate(put, html % "second")
+    expect(page.get_by_text("It is the second.")).to_be_visible()
+    expect(page.get_by_text("Remarks")).to_be_focused()
+    assert page.evaluate("[getSelection().toString().trim(), scrollY]") == ["mark me", 700]
 
 
 def names_of_all_kinds_fit(sync: Sync, browser: Browser) -> None:

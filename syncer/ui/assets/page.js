@@ -4,16 +4,47 @@
 
 function put(id, html) {
   const place = document.getElementById(id);
-  if (!place || place.dataset.html === html) return;
-  place.dataset.html = html;
-  const focused = place.contains(document.activeElement) ? document.activeElement.id : "";
+  if (!place) return;
+  const fresh = place.cloneNode(false);
+  fresh.innerHTML = html; // of our own server, which has escaped what is in it; and the page may run no script of it
   const open = [...place.querySelectorAll("details")].map((each) => each.open);
   const before = said(place);
-  place.innerHTML = html; // of our own server, which has escaped what is in it; and the page may run no script of it
+  keepFocus(place, () => renew(place, fresh));
   place.querySelectorAll("details").forEach((each, number) => { each.open = open[number] || false; });
-  if (focused) document.getElementById(focused)?.focus();
   const now = said(place);
   if (now && now !== before) document.getElementById("said").textContent = now;
+}
+
+// Makes old as fresh is. What is alike from the start on, and from the end, stays: so it keeps the focus and what is
+// selected, and a click on it that has begun counts.
+function renew(old, fresh) {
+  const was = [...old.childNodes];
+  const now = [...fresh.childNodes];
+  let end = null;
+  while (alike(was[0], now[0])) renew(was.shift(), now.shift());
+  while (alike(was.at(-1), now.at(-1))) renew(end = was.pop(), now.pop());
+  was.forEach((each) => each.remove());
+  now.forEach((each) => old.insertBefore(each, end));
+}
+
+function alike(one, other) {
+  return one && other && one.cloneNode(false).isEqualNode(other.cloneNode(false));
+}
+
+// Where what has the focus is new, the same link, button or summary gets it; where there is none any more, the place:
+// nobody has to begin at the top of the page, and who has scrolled on stays there.
+function keepFocus(place, change) {
+  const focused = place.contains(document.activeElement) ? document.activeElement : null;
+  const number = focused ? likes(place, focused).indexOf(focused) : 0;
+  change();
+  if (!focused || focused.isConnected) return;
+  const like = likes(place, focused)[number];
+  if (!like) place.tabIndex = -1;
+  (like || place).focus({ preventScroll: true });
+}
+
+function likes(place, element) {
+  return [...place.querySelectorAll(element.localName)].filter((each) => each.id === element.id && each.href === element.href);
 }
 
 function said(place) {
