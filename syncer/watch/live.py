@@ -32,6 +32,8 @@ class RootLive(msgspec.Struct, frozen=True, kw_only=True):
         moving: Path of what was synced last in a running cycle.
         progress: How far that cycle is, by the keys of `reconcile --json`: its last line `looking` or `progress`.
         last: Figures of the last cycle, by the keys of `reconcile`'s summary.
+        changed: The same of the last cycle that changed something. What we push comes back as a change of the server's,
+            so a cycle that finds nothing to do follows it.
     """
 
     root: str
@@ -49,6 +51,7 @@ class RootLive(msgspec.Struct, frozen=True, kw_only=True):
     moving: str = ""
     progress: dict[str, int] = {}
     last: dict[str, int | float] = {}
+    changed: dict[str, int | float] = {}
 
 
 class DaemonLive(msgspec.Struct, frozen=True, kw_only=True):

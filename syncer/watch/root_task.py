@@ -45,6 +45,7 @@ _FOLLOWING: Final = {"told": "changes", "polling": "polling", "files": "files"}
 _LOOKING_SHARE: Final = 0.002
 """Of the time, for looks at everything that only open files ask for: a root at rest must cost next to nothing."""
 
+_CHANGES: Final = ("pushed", "pulled", "moved", "deleted", "conflicts")
 _PHASES: Final[dict[CycleResult, Phase]] = {
     CycleResult.DONE: "idle",
     CycleResult.PARTLY: "retrying",
@@ -282,9 +283,16 @@ class RootTask:
             "watch.cycle", outcome=result.value, detail=detail, full=work.local.everything, **_figures(report)
         )
         counts = report.counts() if report is not None else self.live.last
+        has_changed = report is not None and any(counts.get(key) for key in _CHANGES)
         synced = self._around.wall_s() if result in THROUGH else self.live.synced
         self.live = structs.replace(
-            self.live, cycles=self.live.cycles + 1, last=counts, moving="", progress={}, synced=synced
+            self.live,
+            cycles=self.live.cycles + 1,
+            last=counts,
+            changed=counts if has_changed else self.live.changed,
+            moving="",
+            progress={},
+            synced=synced,
         )
         self._around.ended(result, detail, 0 if report is None else report.conflicts)
         self._show(_PHASES[result], detail)

@@ -51,7 +51,7 @@ def ask(port: int, path: str, **headers: str) -> tuple[int, str]:
 
 def test_figures_of_a_daemon_by_its_page_and_by_the_command(daemon: Watching, sync: Sync, root: Path) -> None:
     (root / "secret-plans.txt").write_bytes(b"x")
-    daemon.until(lambda live: live.roots[0].last.get("pushed", 0) == 1)
+    daemon.until(lambda live: live.roots[0].changed.get("pushed", 0) == 1)
     daemon.until_root(root, "idle")
     port = port_of(sync)
     assert ask(port, "/healthz") == (200, "ok\n")

@@ -139,7 +139,7 @@ def test_the_daemon_serves_the_others_and_shows_the_record(
         found = daemon.until_root(record, "damaged")
         assert "link that root again" in found.detail
         (good / "file").write_bytes(b"1")
-        daemon.until(lambda live: root_of(live, good).last.get("pushed", 0) == 1)
+        daemon.until(lambda live: root_of(live, good).changed.get("pushed", 0) == 1)
         sync("status", expect=15)
         assert "the daemon waits for the record" in sync.out
         record.unlink()

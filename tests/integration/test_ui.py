@@ -111,7 +111,7 @@ def test_pause_and_resume_by_the_page_are_those_of_the_commands(daemon: Watching
     assert sync("status", root, "--json")[0]["paused"]
     (root / "file").write_bytes(b"1")
     assert visitor.form(f"{place}/resume")[0] == 303
-    daemon.until(lambda live: live.roots[0].last.get("pushed", 0) == 1)
+    daemon.until(lambda live: live.roots[0].changed.get("pushed", 0) == 1)
     assert "1 pushed" in visitor.ask("GET", place)[2]
 
 
@@ -128,7 +128,7 @@ def test_the_page_is_told_when_something_happens(daemon: Watching, sync: Sync, r
 def test_a_safety_stop_is_shown_and_agreed_to(daemon: Watching, sync: Sync, root: Path) -> None:
     for number in range(20):
         (root / str(number)).write_bytes(b"%d" % number)
-    daemon.until(lambda live: live.roots[0].last.get("pushed", 0) == 20 and live.roots[0].phase == "idle")
+    daemon.until(lambda live: live.roots[0].changed.get("pushed", 0) == 20 and live.roots[0].phase == "idle")
     for number in range(15):
         (root / str(number)).unlink()
     daemon.until_root(root, "consent")

@@ -113,7 +113,7 @@ def test_a_root_that_vanishes_is_away_and_nothing_is_deleted(
     one.mkdir()  # as an unmounted disk leaves it
     assert "not the one that was linked" in daemon.until_root(one, "away").detail
     (two / "other").write_bytes(b"2")  # the other root goes on
-    daemon.until(lambda live: root_of(live, two).last.get("pushed", 0) == 1)
+    daemon.until(lambda live: root_of(live, two).changed.get("pushed", 0) == 1)
     assert (two / "file").read_bytes() == b"1"
     one.rmdir()
     (sync.home / "aside").rename(one)

@@ -82,7 +82,7 @@ def _tell_lines(stream: Iterator[DaemonLive], uuids: Collection[str]) -> None:
 
 def _table(roots: list[RootLive]) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("root", "state", "since", "changes wait", "last cycle", "remarks"):
+    for name in ("root", "state", "since", "changes wait", "last change", "remarks"):
         table.add_column(name, overflow="fold")
     for root in roots:
         path, phase, *more = ("\n".join(map(printable, cell.split("\n"))) for cell in _cells(root))
@@ -91,8 +91,8 @@ def _table(roots: list[RootLive]) -> Table:
 
 
 def _cells(root: RootLive) -> tuple[str, ...]:
-    last = ", ".join(f"{int(root.last.get(key, 0))} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
+    changed = ", ".join(f"{int(root.changed.get(key, 0))} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
     remarks = "\n".join([text for text in (root.moving, root.detail, *root.degraded) if text])
     waiting = "all" if root.dirty < 0 else f"in {root.dirty} places" if root.dirty else ""
     since = time.strftime("%H:%M:%S", time.localtime(root.since))
-    return root.root, root.phase, since, waiting, last if root.last else "", remarks
+    return root.root, root.phase, since, waiting, changed if root.changed else "", remarks
