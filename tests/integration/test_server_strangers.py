@@ -215,6 +215,23 @@ def test_what_strangers_cause_is_logged_with_their_address_and_not_without_end(s
     assert "wrong" not in errors
 
 
+@pytest.mark.parametrize("target", [b"GET http://host", b"GET http://[::1", b"GET http://host?x", b"CONNECT host:1"])
+def test_a_target_without_a_path_is_400_and_logged_like_all_that_strangers_cause(
+    server: ServerProcess, target: bytes
+) -> None:
+    for _ in range(30):
+        with connect(server) as line:
+            line.sendall(target + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert line.recv(1000).startswith(b"HTTP/1.1 400")
+    with connect(server) as line:  # behind a request: its reply comes, then the end
+        line.sendall(b"HEAD /healthz HTTP/1.1\r\nHost: x\r\n\r\n" + target + b" HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert line.makefile("rb").read().count(b"HTTP/1.1 200 OK") == 1
+    _, errors = server.end(signal.SIGTERM)
+    lines = [json.loads(line) for line in errors.splitlines() if line.startswith("{")]
+    assert 1 <= len(lines) <= 10
+    assert {line["event"] for line in lines} == {"request.refused"}
+
+
 # --- time, on a server that is less patient
 
 

@@ -210,13 +210,13 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The body begins."""
+        """The body begins, unless the target names no path: then what is refused is still a head."""
+        super().on_headers_complete()
         self._phase = _Phase.BODY
         self._progressed = True
         self._deadline = None
         if self._guest is not None and self._guest.held_bytes:
             self._reception.guests.hold(self._guest, 0)
-        super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Some of the body."""
