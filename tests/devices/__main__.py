@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -20,18 +21,19 @@ def main() -> int:
     os.environ["BLOCKSYNC_PEERS"] = "off"  # nothing is sent on this machine's network
     place, seconds, seed = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # waited for, never delivered
-    with tempfile.TemporaryDirectory(prefix="blocksync-six-") as home:
-        share = Share(Path(home), place, seed)
-        try:
-            share.prepare()
-            share.trouble(seconds)
-            share.settle()
-        except LostError as error:
-            print(f"seed {seed}: {error}")
-            return 1
-        finally:
-            share.close()
-        print(json.dumps(share.counts))
+    home = Path(tempfile.mkdtemp(prefix="blocksync-six-"))
+    share = Share(home, place, seed)
+    try:
+        share.prepare()
+        share.trouble(seconds)
+        share.settle()
+    except LostError as error:
+        print(f"seed {seed}: {error}\nwhat the devices and the store have is in {home}")
+        return 1
+    finally:
+        share.close()
+    shutil.rmtree(home)
+    print(json.dumps(share.counts))
     return 0
 
 

@@ -147,7 +147,7 @@ class OnSwift:
         self._start("start", "--port", self._address.rpartition(":")[2])
 
     def close(self) -> None:
-        self._start("destroy")
+        self._start("stop")
 
     def settle(self) -> None:
         self._start("tick")  # what an overloaded container server did not take lies with the objects until then
