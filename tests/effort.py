@@ -83,7 +83,7 @@ KNOB: Final = {
     "six devices of a repository": Counts("seconds of trouble", 5, 60, 600, "devices/test_six.py", "devices"),
     "kills of a mount": Counts("kills", 4, 16, 1000, "crash/test_kills.py", "kills"),
     "repository kills": Counts("kills of each verb", 2, 20, 300, "crash/test_repository_kills.py", "repository_kills"),
-    "upkeep kills": Counts("kills of each verb", 1, 20, 100, "crash/test_upkeep_kills.py"),
+    "upkeep kills": Counts("kills of each verb", 1, 3, 100, "crash/test_upkeep_kills.py"),
     "power cuts": Counts("cuts of a recording", 3, 8, 75, "power/test_power_cut.py", "power"),
     "power cuts, mounted": Counts("cuts of a recording", 1, 1, 5, "power/test_power_cut.py", "power"),
     "deaths of a block store": Counts("percent of its steps", 12, 100, 100, "unit/blockfs/blocks/test_crashes.py"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, Literal
 
 import msgspec
@@ -211,7 +212,7 @@ def view_root(facts: RootFacts, live: RootLive | None, now_s: float) -> RootView
         since="" if live is None else moment(live.since, now_s),
         why=tuple(dict.fromkeys(plain(text) for text in why if text)),
         bar=view_bar(live) if live is not None and live.phase == "working" else None,
-        last=None if facts.last is None else view_cycle(facts.last, now_s),
+        last=None if facts.last is None else view_cycle(facts.last, now_s, {} if live is None else live.changed),
         failures=tuple(_pending(each, now_s) for each in failures),
         remarks=tuple(_pending(each, now_s) for each in facts.pending if not each.is_failure),
         conflicts=counted(facts.conflicts, "conflict", "conflicts") if facts.conflicts else "",
@@ -254,14 +255,13 @@ def view_bar(live: RootLive) -> Bar:
     return Bar(done=min(done, of), of=of, text=" · ".join(texts), latest=latest)
 
 
-def view_cycle(cycle: CycleFacts, now_s: float) -> CycleView:
-    """How a cycle went."""
+def view_cycle(cycle: CycleFacts, now_s: float, changed: Mapping[str, int | float] = MappingProxyType({})) -> CycleView:
+    """How a cycle went; of one that did nothing also what the last one did that did something.
+
+    What is pushed comes back as a change of the server's: a cycle that finds nothing follows at once.
+    """
     counts = cycle.counts
-    done = [
-        f"{number(counts[key])} {_WORDS[key][counts[key] != 1] if key in _WORDS else key}"
-        for key in _DONE
-        if counts.get(key)
-    ]
+    before = _done(changed)
     cost = ""
     if "seconds" in counts:
         sent, received = counts.get("bytes_sent", 0), counts.get("bytes_received", 0)
@@ -272,8 +272,16 @@ def view_cycle(cycle: CycleFacts, now_s: float) -> CycleView:
         at_s=cycle.ended_s,
         outcome=plain(cycle.error) if cycle.error else meaning(cycle.exit_code),
         is_broken=cycle.error is not None,
-        done=", ".join(done) or "nothing to do",
+        done=_done(counts) or (f"nothing to do; before, {before}" if before else "nothing to do"),
         cost=cost,
+    )
+
+
+def _done(counts: Mapping[str, int | float]) -> str:
+    return ", ".join(
+        f"{number(counts[key])} {_WORDS[key][counts[key] != 1] if key in _WORDS else key}"
+        for key in _DONE
+        if counts.get(key)
     )
 
 
