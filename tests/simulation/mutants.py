@@ -431,13 +431,6 @@ MUTANTS = (
         in_parts=True,
         first=81_800,
     ),
-    Mutant(
-        "the-cursor-passes-what-is-not-recorded",
-        "cycle",
-        "self.report.failures or frozen or not settled)\n",
-        "self.report.failures or frozen)\n",
-        first=62_800,
-    ),
 )
 
 

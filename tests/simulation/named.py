@@ -67,6 +67,13 @@ class Named(msgspec.Struct, frozen=True):
 
 NAMED: Final = (
     Named(
+        "the-cursor-passes-what-is-not-recorded",
+        "engine.cycle",
+        "self.report.failures or frozen or not settled)\n",
+        "self.report.failures or frozen)\n",
+        "engine/test_ends.py::test_a_root_is_told_that_a_cycle_is_not_settled",
+    ),
+    Named(
         "what-was-not-told-is-still-there",
         "core.partial.affected",
         "            if not replaced and not self._is_outdated(row.remote):\n",

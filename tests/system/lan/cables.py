@@ -23,9 +23,12 @@ def shaped_links(ground: Ground) -> None:
 
 
 def a_fifth_of_our_frames_is_lost(ground: Ground) -> None:
-    """Frames of Ethernet are asked again: the pull is complete, and mostly from the neighbour."""
+    """Frames of Ethernet are asked again: the pull is complete, and much of it from the neighbour.
+
+    It takes some seconds, so that who is asked again can still help.
+    """
     one, two = ground.machines(2)
-    files = ground.seed(one, image=6 * MIB)
+    files = ground.seed(one, image=24 * MIB)
     two.node.loses(200, OURS)
     pulled(two, files)
 
