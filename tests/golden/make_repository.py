@@ -92,7 +92,9 @@ class Making:
         """A file's entry, its chunks in a pack of its own."""
         builder, cuts = self.builder(Content.FILES), []
         for start in range(0, len(data), WINDOW_BYTES):
-            for chunk in cut_window(self.chunker, start, len(data), lambda first, last: data[first:last]):
+            for chunk in cut_window(
+                self.chunker, start, len(data), lambda asked: [data[first:last] for first, last in asked]
+            ):
                 assert chunk.data is not None
                 cuts.append((chunk, builder.add(KEYS.chunk_id(Content.FILES, chunk.data), chunk.data)))
         made = [self.finish(builder)] if cuts else []

@@ -51,11 +51,17 @@ class ContentReader:
             buffer = bytearray(sum(segment.length for segment in segments))
             self._fill(segments, memoryview(buffer))
             return bytes(buffer)
-        try:
-            return self.gather(self._found(ino, offset, length))
-        except MissingBlockError:
-            # The block may have been sealed anew and collected between the lookup and the read. Twice is a fault.
-            return self.gather(self._found(ino, offset, length))
+        missed: list[Segment] | None = None
+        while True:
+            segments = self._found(ino, offset, length)
+            try:
+                return self.gather(segments)
+            except MissingBlockError:
+                # A block may have been sealed anew and collected between the lookup and the read, again and again. That
+                # what is still named is not there, is a fault.
+                if segments == missed:
+                    raise
+                missed = segments
 
     def read_into(self, ino: int, offset: int, view: memoryview) -> int:
         """See `Files.read_into`."""

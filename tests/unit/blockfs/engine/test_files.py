@@ -432,6 +432,26 @@ def test_a_missing_block_is_an_error_of_the_read(
         filesystem.files.read(ino, 0, 1, may_block=True)
 
 
+def test_a_block_that_was_replaced_and_collected_before_it_was_read_is_looked_up_again_however_often(
+    filesystem: Filesystem, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filesystem.files.write(ino, 0, b"x")
+    filesystem.files.flush()
+    real = filesystem.blocks.read
+    others = iter([b"1", b"2", b"3"])
+
+    def late(block_id: bytes, *arguments: object, **options: object) -> bytes:
+        other = next(others, None)
+        if other is None:
+            return real(block_id, *arguments, **options)  # type: ignore[arg-type]
+        filesystem.files.write(ino, 0, other)
+        filesystem.files.flush()
+        raise MissingBlockError(block_id)
+
+    monkeypatch.setattr(filesystem.blocks, "read", late)
+    assert filesystem.files.read(ino, 0, 1, may_block=True) == b"3"
+
+
 # --- many at once ---
 
 
