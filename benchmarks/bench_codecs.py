@@ -11,10 +11,10 @@ from pathlib import Path
 from unittest import mock
 
 from benchmarks.harness import Result, interleaved, seconds
+from blockfs.blocks import codec
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
-from blockfs.blocks.segments import codec
-from blockfs.blocks.segments.codec import Compression
 from scripts import images
 
 BLOCK_SIZE = 65536

@@ -18,18 +18,18 @@ from typing import Final, Self
 import lmdb
 import msgspec
 
+from blockfs.blocks.codec import Compression, encode
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import EpochHold, Epochs, share_lock
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.blocks.index import BATCH_ROWS, Index, Reading, Row
 from blockfs.blocks.layout import DEFAULT_MAP_SIZE_BYTES, Format, Layout, check_block_size
-from blockfs.blocks.maintenance.reclaim import Reclaimer
 from blockfs.blocks.pins import Pins
+from blockfs.blocks.segment import SEGMENT_LIMIT_BYTES, ZSTD
 from blockfs.blocks.segments.adoption import Adopter, Found, Recognised
 from blockfs.blocks.segments.appender import Appender
-from blockfs.blocks.segments.codec import Compression, encode
 from blockfs.blocks.segments.reader import Located, Run, SegmentReader
-from blockfs.blocks.segments.segment import SEGMENT_LIMIT_BYTES, ZSTD
+from blockfs.blocks.segments.reclaim import Reclaimer
 from blockfs.blocks.segments.writer import SegmentSource
 from blockfs.errors import (
     CorruptBlockError,

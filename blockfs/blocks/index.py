@@ -48,7 +48,7 @@ from blockfs.blocks.disk import Disk
 from blockfs.blocks.environment import close_environment, lmdb_error, open_databases, open_environment
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.layout import REPAIR_ADVICE, Format
-from blockfs.blocks.segments.segment import ADOPTED, PAGE, RAW, ZSTD, Record, pack_place
+from blockfs.blocks.segment import ADOPTED, PAGE, RAW, ZSTD, Record, pack_place
 from blockfs.errors import CorruptionError, FormatTooNewError
 
 FORMAT: Final = 1

@@ -19,8 +19,8 @@ from uuid import UUID
 
 import msgspec
 
-from blockfs.blocks.segments.codec import Compression
-from blockfs.blocks.segments.segment import PAGE, is_adopted, segment_name, sidecar_name
+from blockfs.blocks.codec import Compression
+from blockfs.blocks.segment import PAGE, is_adopted, segment_name, sidecar_name
 from blockfs.errors import CorruptionError, FormatTooNewError, NotFoundError, UsageError
 from blockfs.runtime.atomic import write_atomically
 

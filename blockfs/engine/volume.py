@@ -23,9 +23,9 @@ from typing import Final
 
 import msgspec
 
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.layout import Layout
-from blockfs.blocks.segments.codec import Compression
 from blockfs.errors import CorruptionError, FormatTooNewError, LockedError, NotFoundError, UsageError
 from blockfs.runtime.atomic import space_errors, sync_directory, write_all, write_atomically
 from blockfs.runtime.mountinfo import mounts_of_volume

@@ -28,7 +28,7 @@ from blockfs.tree.environment import (
     open_tables,
     open_tree_environment,
 )
-from blockfs.tree.fsck.newer_rows import NewerRows
+from blockfs.tree.newer_rows import NewerRows
 from blockfs.tree.overlay import ChangeSet, OverlayStore, Releasable
 from blockfs.tree.reader import TreeReader
 from blockfs.tree.schema import (

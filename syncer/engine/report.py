@@ -29,6 +29,9 @@ from syncer.core.model import (
 from syncer.ports.blocks import BlockSource, SourceStats
 from syncer.ports.localvalues import Problem
 
+CHANGES: Final = ("pushed", "pulled", "moved", "deleted", "conflicts")
+"""Of the summary's figures those that say what a cycle changed."""
+
 TRAFFIC: Final = ("bytes_sent", "bytes_received", "blocks_sent", "blocks_received", "requests")
 """Counters of a client that the summary shows."""
 

@@ -18,7 +18,7 @@ from blockfs.runtime.failures import said
 from blockfs.runtime.logs import Log
 from blockfs.runtime.output import shown
 from syncer.core.model import Position
-from syncer.engine.report import Report
+from syncer.engine.report import CHANGES, Report
 from syncer.errors import (
     EXPECTED,
     AuthError,
@@ -45,7 +45,6 @@ _FOLLOWING: Final = {"told": "changes", "polling": "polling", "files": "files"}
 _LOOKING_SHARE: Final = 0.002
 """Of the time, for looks at everything that only open files ask for: a root at rest must cost next to nothing."""
 
-_CHANGES: Final = ("pushed", "pulled", "moved", "deleted", "conflicts")
 _PHASES: Final[dict[CycleResult, Phase]] = {
     CycleResult.DONE: "idle",
     CycleResult.PARTLY: "retrying",
@@ -283,7 +282,7 @@ class RootTask:
             "watch.cycle", outcome=result.value, detail=detail, full=work.local.everything, **_figures(report)
         )
         counts = report.counts() if report is not None else self.live.last
-        has_changed = report is not None and any(counts.get(key) for key in _CHANGES)
+        has_changed = report is not None and any(counts.get(key) for key in CHANGES)
         synced = self._around.wall_s() if result in THROUGH else self.live.synced
         self.live = structs.replace(
             self.live,

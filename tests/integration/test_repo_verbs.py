@@ -133,14 +133,20 @@ def test_what_is_deleted_in_a_share_leaves_the_store_after_repack_and_gc(repo: R
     assert other.contents == {name: contents[name] for name in ("file0", "file5")}
 
 
-def test_nothing_goes_before_its_time(repo: Repo, tmp_path: Path) -> None:
+def with_a_past(repo: Repo, home: Path) -> Root:
+    """A repository with a file that only older commits have, and who wrote it."""
     repo("init")
-    root = Root(repo, tmp_path / "home")
+    root = Root(repo, home)
     for name in ("file", "other"):
         (root.folder / name).write_bytes(os.urandom(100_000))
         root.reconcile()
     (root.folder / "file").unlink()
     root.reconcile()
+    return root
+
+
+def test_nothing_goes_before_its_time(repo: Repo, tmp_path: Path) -> None:
+    with_a_past(repo, tmp_path / "home")
     repo.age(20)
     (done,) = repo("gc")
     assert (done["condemned_packs"], done["deleted_packs"]) == (0, 0)
@@ -152,13 +158,7 @@ def test_nothing_goes_before_its_time(repo: Repo, tmp_path: Path) -> None:
 
 
 def test_what_is_kept_of_the_past_is_set_once_for_all_who_collect(repo: Repo, tmp_path: Path) -> None:
-    repo("init")
-    root = Root(repo, tmp_path / "home")
-    for name in ("file", "other"):
-        (root.folder / name).write_bytes(os.urandom(100_000))
-        root.reconcile()
-    (root.folder / "file").unlink()
-    root.reconcile()
+    root = with_a_past(repo, tmp_path / "home")
     repo.age(40)
     (line,) = repo("settings")
     assert (line["type"], line["keep_s"]) == ("repository_settings", 30 * 86_400)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final
 from unittest import mock
 
@@ -75,7 +76,7 @@ def killer(broken: Broken) -> str | None:
     with broken():
         for seed in range(SEEDS):
             for ring, run in (("R2", run_seed), ("four", run_crowd)):
-                found = violation(lambda run=run, seed=seed: run(seed))  # type: ignore[misc]
+                found = violation(partial(run, seed))
                 if found is not None:
                     return f"{ring} {seed} {found[:200]}"
     return None

@@ -27,7 +27,7 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.index import Index, Row, SegmentRow, SegmentState
 from blockfs.blocks.maintenance.gc import collect
-from blockfs.blocks.segments.segment import RAW
+from blockfs.blocks.segment import RAW
 from blockfs.tree.schema import ROOT_INO, Inode, Kind
 from blockfs.tree.store import Tree
 from tests import effort

@@ -17,9 +17,9 @@ import msgspec
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import try_exclusive
 from blockfs.blocks.ids import ID_SIZE
-from blockfs.blocks.maintenance.freed import FreedPlaces
-from blockfs.blocks.maintenance.reclaim import Reclaimer
 from blockfs.blocks.maintenance.repack import Repacker
+from blockfs.blocks.segments.freed import FreedPlaces
+from blockfs.blocks.segments.reclaim import Reclaimer
 from blockfs.errors import BlockfsError
 
 _MIN_BITS: Final = 1 << 24

@@ -13,15 +13,14 @@ from typing import Final
 
 import msgspec
 
+from blockfs.blocks.codec import Payload, holds
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.environment import structural_damage
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import Index, Row, SegmentRow, SegmentState
 from blockfs.blocks.layout import Format, Layout
-from blockfs.blocks.maintenance.reclaim import read_sidecar
 from blockfs.blocks.pins import Pins
-from blockfs.blocks.segments.codec import Payload, holds
-from blockfs.blocks.segments.segment import (
+from blockfs.blocks.segment import (
     PAGE,
     SEGMENT_HEADER_BYTES,
     SIDECAR_HEADER_BYTES,
@@ -31,6 +30,7 @@ from blockfs.blocks.segments.segment import (
     check_segment_header,
     check_sidecar_header,
 )
+from blockfs.blocks.segments.reclaim import read_sidecar
 from blockfs.errors import BlockfsError, CorruptionError, LockedError
 from blockfs.runtime.atomic import space_errors, sync_directory
 

@@ -14,12 +14,12 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
+from blockfs.blocks.codec import Payload, holds
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import BATCH_ROWS, Row, SegmentRow
-from blockfs.blocks.maintenance.reclaim import Reclaimer, read_sidecar
-from blockfs.blocks.segments.codec import Payload, holds
-from blockfs.blocks.segments.segment import ADOPTED, RAW, SEGMENT_LIMIT_BYTES, Record
+from blockfs.blocks.segment import ADOPTED, RAW, SEGMENT_LIMIT_BYTES, Record
+from blockfs.blocks.segments.reclaim import Reclaimer, read_sidecar
 from blockfs.blocks.segments.writer import SegmentSource, SegmentWriter
 from blockfs.errors import NoSpaceError
 

@@ -10,9 +10,8 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import Row
 from blockfs.blocks.layout import FORMAT, Format, Layout
-from blockfs.blocks.maintenance.reclaim import read_sidecar
 from blockfs.blocks.maintenance.scrub import append_records
-from blockfs.blocks.segments.segment import (
+from blockfs.blocks.segment import (
     SEGMENT_HEADER_BYTES,
     SIDECAR_HEADER_BYTES,
     Record,
@@ -22,6 +21,7 @@ from blockfs.blocks.segments.segment import (
     encode_sidecar_header,
     is_whole_header,
 )
+from blockfs.blocks.segments.reclaim import read_sidecar
 from blockfs.errors import CorruptionError
 from blockfs.runtime.atomic import space_errors, write_all
 

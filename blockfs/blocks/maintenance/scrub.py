@@ -14,8 +14,7 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import try_exclusive
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import Row
-from blockfs.blocks.maintenance.reclaim import read_sidecar
-from blockfs.blocks.segments.segment import (
+from blockfs.blocks.segment import (
     ADOPTED,
     RECORD_BYTES,
     SIDECAR_HEADER_BYTES,
@@ -23,6 +22,7 @@ from blockfs.blocks.segments.segment import (
     encode_record,
     encode_sidecar_header,
 )
+from blockfs.blocks.segments.reclaim import read_sidecar
 from blockfs.errors import BlockfsError, CorruptBlockError
 from blockfs.runtime.atomic import space_errors, sync_directory, write_all
 

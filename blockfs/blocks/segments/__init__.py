@@ -1,1 +1,1 @@
-"""Segments: the files that hold the payload of blocks; appending to them, reading them, making them of other files."""
+"""Segments: the files that hold the payload of blocks; appending to them, reading them, and giving their space back."""

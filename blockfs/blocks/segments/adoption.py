@@ -20,7 +20,7 @@ from blockfs.blocks.epochs import try_exclusive
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import Index, Row
 from blockfs.blocks.layout import Layout
-from blockfs.blocks.segments.segment import ADOPTED, SIDECAR_HEADER_BYTES, encode_record
+from blockfs.blocks.segment import ADOPTED, SIDECAR_HEADER_BYTES, encode_record
 from blockfs.blocks.segments.writer import SegmentSource
 from blockfs.errors import NoSpaceError
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
+from blockfs.blocks.codec import Payload, holds
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import BATCH_ROWS, Index, Row, SegmentState
 from blockfs.blocks.layout import Layout
-from blockfs.blocks.segments.codec import Payload, holds
-from blockfs.blocks.segments.segment import RAW, align
+from blockfs.blocks.segment import RAW, align
 from blockfs.blocks.segments.writer import SegmentSource, SegmentWriter
 from blockfs.errors import BlockfsError, CorruptBlockError, NoSpaceError
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from blockfs.blocks.codec import DecodeError, Payload, decode
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.index import Index, Row
 from blockfs.blocks.layout import Layout
-from blockfs.blocks.segments.codec import DecodeError, Payload, decode
-from blockfs.blocks.segments.segment import (
+from blockfs.blocks.segment import (
     SEGMENT_HEADER_BYTES,
     SIDECAR_HEADER_BYTES,
     ZSTD,

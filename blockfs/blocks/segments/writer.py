@@ -11,12 +11,12 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
+from blockfs.blocks.codec import Payload
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import try_exclusive
 from blockfs.blocks.index import Index, SegmentRow, SegmentState
 from blockfs.blocks.layout import Layout
-from blockfs.blocks.segments.codec import Payload
-from blockfs.blocks.segments.segment import (
+from blockfs.blocks.segment import (
     RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
     SIDECAR_HEADER_BYTES,

@@ -53,17 +53,18 @@ class ContentWriter:
             raise FsError(errno.EFBIG, f"inode {ino}: a write to {end}")
         if not data:
             return 0
-        known: tuple[FileState | None, int, Edges] = (None, 0, {})
+        seen: tuple[FileState, int] | None = None
+        read: Edges = {}
         while True:
             self._wait_for_room(ino, len(data), may_block=may_block)
             with self._stores.lock:
                 self._table.gate.enter(may_block=may_block)
                 state = self._table.get_cold(ino)
-                edges: Edges | None = known[2]
+                edges: Edges | None = read
                 pages = _edge_pages(state, offset, end)
                 # What was read outside counts while nothing has changed. A seal changes nothing, but it closes the
                 # generation, which may have had the other edge.
-                if known[:2] != (state, state.stamp) or any(page not in known[2] for page in pages):
+                if seen != (state, state.stamp) or not read.keys() >= set(pages):
                     edges = self._read_edges(state, pages, may_block=may_block) if pages else {}
                 if edges is not None:
                     try:
@@ -71,9 +72,9 @@ class ContentWriter:
                     except QuotaError as error:
                         self._room.met_quota(error)
                         raise
-                stamp = state.stamp
+                seen = state, state.stamp
             # Nobody waits for this read but its writer. If the file changed meanwhile, what was read is void.
-            known = (state, stamp, {page: self._reader.read(ino, page * PAGE, PAGE, may_block=True) for page in pages})
+            read = {page: self._reader.read(ino, page * PAGE, PAGE, may_block=True) for page in pages}
 
     def ask(self, length: int) -> None:
         """Refuse if the host has no room for `length` more bytes now. Nothing is kept for whoever asks.

@@ -11,10 +11,10 @@ import contextlib
 import os
 from collections.abc import Sequence
 
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.segments.adoption import Found
-from blockfs.blocks.segments.codec import Compression
 from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.generation import StagedGeneration
 from blockfs.engine.content.hostfile import read_range, translated

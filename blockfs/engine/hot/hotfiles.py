@@ -15,7 +15,7 @@ import time
 from functools import partial
 from typing import Final
 
-from blockfs.blocks.segments.codec import Compression
+from blockfs.blocks.codec import Compression
 from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.hostfile import translated

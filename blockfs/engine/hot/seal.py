@@ -32,8 +32,8 @@ from msgspec.structs import replace
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
+from blockfs.blocks.segment import align
 from blockfs.blocks.segments.reader import SegmentFile
-from blockfs.blocks.segments.segment import align
 from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.hostfile import HostIoError, translated
 from blockfs.engine.content.leaves import set_blocks

@@ -17,7 +17,7 @@ from blockfs.runtime.units import format_size
 from syncer.cli.output import columns
 from syncer.cli.output.progress import Progress
 from syncer.core.model import Action, Plan, RelPath
-from syncer.engine.report import Failure, Report
+from syncer.engine.report import CHANGES, Failure, Report
 from syncer.ports.localvalues import LocalCounters
 from syncer.ports.remote import Counters
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:  # imported where somebody looks: 25 ms
     from rich.text import Text
 
 _FLUSH_S: Final = 0.1  # a line is not kept back for longer than this and the next second's
-_DONE: Final = ("pushed", "pulled", "moved", "deleted", "conflicts")
 
 
 class _Line:
@@ -140,10 +139,10 @@ class Teller:
             more: dict[str, JsonValue] = {"failures": len(report.failures), "dry_run": report.dry_run}
             self._line("summary", {**counts, **more})
             return
-        if self._broken_off and not any(counts[name] for name in (*_DONE, "mutating_requests")):
+        if self._broken_off and not any(counts[name] for name in (*CHANGES, "mutating_requests")):
             return  # the message says all
         title = f"{self._root} (dry run: nothing was changed)" if report.dry_run else self._root
-        is_in_step = not (self._broken_off or report.failures or any(counts[name] for name in _DONE))
+        is_in_step = not (self._broken_off or report.failures or any(counts[name] for name in CHANGES))
         if is_in_step or self._is_brief:
             # Ten roots have to fit a screen.
             columns.line(Painted(title, Paint.STRONG), ": ", *_in_a_line(report, counts, is_in_step=is_in_step))
@@ -168,7 +167,7 @@ class Teller:
 def _in_a_line(report: Report, counts: Mapping[str, int | float], *, is_in_step: bool) -> Iterator[columns.Cell]:
     if is_in_step:
         yield Painted("in step", Paint.GOOD)
-    done = [name for name in _DONE if counts[name]]
+    done = [name for name in CHANGES if counts[name]]
     for name in done:
         yield Painted(f"{counts[name]} {name}", Paint.WARN if name == "conflicts" else None)
         yield ", " if name != done[-1] or report.failures else ""
@@ -180,7 +179,7 @@ def _in_a_line(report: Report, counts: Mapping[str, int | float], *, is_in_step:
 
 
 def _rows(report: Report, counts: Mapping[str, int | float]) -> Iterator[tuple[str, columns.Cell]]:
-    for name in _DONE:
+    for name in CHANGES:
         yield name, Painted(str(counts[name]), Paint.WARN if name == "conflicts" and counts[name] else None)
     if report.failures:
         yield "not synced", Painted(str(len(report.failures)), Paint.BAD)

@@ -98,18 +98,6 @@ def merge_meta(base: Node | None, local: Node, remote: Node) -> Meta:
     )
 
 
-def _as_known(base: Node | None, survivor: Node) -> Node:
-    """What is made anew on a side that has lost it has what was known of it, where the other has no opinion.
-
-    A directory of the server's without a marker has none at all: it would be told the mode that a new one gets here.
-    Times are not of a version that nobody here has seen.
-    """
-    if base is None:
-        return survivor
-    meta = replace(base.meta.overlaid(survivor.meta), mtime_ns=survivor.meta.mtime_ns)
-    return survivor if meta == survivor.meta else replace(survivor, meta=meta)
-
-
 def _special(base: int | None, local: int | None, remote: int | None) -> int | None:
     """As `_field`; without a base nothing was removed, so the bits of both sides are united."""
     if base is None and local is not None and remote is not None:
@@ -121,6 +109,18 @@ def _field(base: int | None, local: int | None, remote: int | None) -> int | Non
     if remote is not None and remote != base:
         return remote
     return local if local is not None else base if base is not None else remote
+
+
+def _as_known(base: Node | None, survivor: Node) -> Node:
+    """What is made anew on a side that has lost it has what was known of it, where the other has no opinion.
+
+    A directory of the server's without a marker has none at all: it would be told the mode that a new one gets here.
+    Times are not of a version that nobody here has seen.
+    """
+    if base is None:
+        return survivor
+    meta = replace(base.meta.overlaid(survivor.meta), mtime_ns=survivor.meta.mtime_ns)
+    return survivor if meta == survivor.meta else replace(survivor, meta=meta)
 
 
 def _unparked(side: Tree, base: Tree, other: Tree) -> Tree:

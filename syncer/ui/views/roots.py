@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final, Literal
 
 import msgspec
@@ -255,7 +254,7 @@ def view_bar(live: RootLive) -> Bar:
     return Bar(done=min(done, of), of=of, text=" · ".join(texts), latest=latest)
 
 
-def view_cycle(cycle: CycleFacts, now_s: float, changed: Mapping[str, int | float] = MappingProxyType({})) -> CycleView:
+def view_cycle(cycle: CycleFacts, now_s: float, changed: Mapping[str, int | float]) -> CycleView:
     """How a cycle went; of one that did nothing also what the last one did that did something.
 
     What is pushed comes back as a change of the server's: a cycle that finds nothing follows at once.

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.segments.codec import Compression
 
 BLOCK_SIZE = 4096
 

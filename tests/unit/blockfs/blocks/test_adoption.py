@@ -22,14 +22,14 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.blocks.index import Row, SegmentState
-from blockfs.blocks.maintenance import reclaim
 from blockfs.blocks.maintenance.gc import collect
 from blockfs.blocks.maintenance.rebuild import RebuildResult, rebuild_index
-from blockfs.blocks.maintenance.reclaim import Reclaimer
 from blockfs.blocks.maintenance.repair import complete_sidecars, repair_headers
 from blockfs.blocks.maintenance.scrub import cut_segments, scrub
+from blockfs.blocks.segment import ADOPTED, PAGE, RAW, pack_place, unpack_place
+from blockfs.blocks.segments import reclaim
 from blockfs.blocks.segments.adoption import Found
-from blockfs.blocks.segments.segment import ADOPTED, PAGE, RAW, pack_place, unpack_place
+from blockfs.blocks.segments.reclaim import Reclaimer
 from blockfs.errors import CorruptBlockError, FormatTooNewError, NoSpaceError
 from tests import effort
 from tests.unit.blockfs.blocks.disks import CountingDisk, Died, PowerCutDisk, memory_folder, no_space

@@ -7,10 +7,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from blockfs.blocks.codec import Compression, DecodeError, Payload, decode, encode, holds, raw
 from blockfs.blocks.hashing import block_id
-from blockfs.blocks.segments.codec import Compression, DecodeError, Payload, decode, encode, holds, raw
+from blockfs.blocks.segment import RAW, ZSTD
 from blockfs.blocks.segments.reader import BlockCache
-from blockfs.blocks.segments.segment import RAW, ZSTD
 
 TEXT = b"the same words again and again; " * 2048
 

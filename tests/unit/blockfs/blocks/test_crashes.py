@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
 from blockfs.blocks.maintenance.gc import collect
 from blockfs.blocks.maintenance.rebuild import rebuild_index
 from blockfs.blocks.maintenance.scrub import scrub
-from blockfs.blocks.segments.codec import Compression
 from tests import effort
 from tests.unit.blockfs.blocks.disks import Died, PowerCutDisk, memory_folder
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.blocks.segments import reader
-from blockfs.blocks.segments.codec import Compression
 from blockfs.errors import (
     CorruptBlockError,
     CorruptionError,

@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from blockfs.blocks import index as indexes
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from blockfs.blocks.maintenance import reclaim
 from blockfs.blocks.maintenance.gc import collect
 from blockfs.blocks.maintenance.rebuild import rebuild_index
 from blockfs.blocks.maintenance.scrub import scrub
+from blockfs.blocks.segments import reclaim
 from blockfs.blocks.segments.adoption import Found
-from blockfs.blocks.segments.codec import Compression
 from blockfs.errors import CorruptBlockError, MissingBlockError
 from tests import effort
 from tests.unit.blockfs.blocks.disks import memory_folder

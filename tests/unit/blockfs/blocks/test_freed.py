@@ -9,8 +9,8 @@ import pytest
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.index import Row, SegmentRow, SegmentState
-from blockfs.blocks.maintenance.freed import FreedPlaces
-from blockfs.blocks.segments.segment import RAW
+from blockfs.blocks.segment import RAW
+from blockfs.blocks.segments.freed import FreedPlaces
 from blockfs.errors import CorruptionError
 
 

@@ -15,8 +15,8 @@ from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.blocks.maintenance import gc
-from blockfs.blocks.maintenance.freed import FreedPlaces
 from blockfs.blocks.maintenance.gc import CollectionStopped, Marks, collect, is_due, unreferenced_bytes
+from blockfs.blocks.segments.freed import FreedPlaces
 from tests.unit.blockfs.blocks.disks import CountingDisk, Died
 
 BLOCK_SIZE = 4096
@@ -424,9 +424,9 @@ def test_a_collection_is_due_when_a_lot_is_dead(blocks: BlockDirectory, monkeypa
 def test_long_sweeps_work_in_short_transactions(blocks: BlockDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("blockfs.blocks.index.SCAN_IDS", 7)
     monkeypatch.setattr(gc, "_SWEPT_ROWS", 3)
-    monkeypatch.setattr("blockfs.blocks.maintenance.freed._PLACES", 2)
-    monkeypatch.setattr("blockfs.blocks.maintenance.reclaim._SWEPT", 5)
-    monkeypatch.setattr("blockfs.blocks.maintenance.reclaim.BATCH_ROWS", 1)
+    monkeypatch.setattr("blockfs.blocks.segments.freed._PLACES", 2)
+    monkeypatch.setattr("blockfs.blocks.segments.reclaim._SWEPT", 5)
+    monkeypatch.setattr("blockfs.blocks.segments.reclaim.BATCH_ROWS", 1)
     ids = put_all(blocks, *(b"%d" % number for number in range(40)))
     result = collect(blocks, lambda: ids[::2])
     assert result.blocks_removed == 20

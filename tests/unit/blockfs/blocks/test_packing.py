@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
@@ -17,9 +18,8 @@ from blockfs.blocks.index import Row, SegmentState
 from blockfs.blocks.maintenance.gc import collect
 from blockfs.blocks.maintenance.rebuild import rebuild_index
 from blockfs.blocks.maintenance.scrub import scrub
+from blockfs.blocks.segment import PAGE, RAW, ZSTD
 from blockfs.blocks.segments import reader as readers
-from blockfs.blocks.segments.codec import Compression
-from blockfs.blocks.segments.segment import PAGE, RAW, ZSTD
 from blockfs.errors import CorruptBlockError, WouldBlock
 from tests.unit.blockfs.blocks.disks import CountingDisk, room
 

@@ -12,7 +12,7 @@ from blockfs.blocks.ids import BlockId
 from blockfs.blocks.maintenance.gc import collect
 from blockfs.blocks.maintenance.rebuild import rebuild_index
 from blockfs.blocks.maintenance.scrub import ScrubStopped, scrub
-from blockfs.blocks.segments.segment import Record, encode_record
+from blockfs.blocks.segment import Record, encode_record
 from blockfs.errors import CorruptBlockError, CorruptionError, LockedError
 
 BLOCK_SIZE = 4096

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockfs.blocks.ids import BlockId
-from blockfs.blocks.segments.segment import (
+from blockfs.blocks.segment import (
     ADOPTED,
     RAW,
     RECORD_BYTES,
@@ -116,7 +116,7 @@ def test_other_headers_are_refused_by_name(data: bytes) -> None:
 
 
 def test_a_newer_format_is_not_called_corruption(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("blockfs.blocks.segments.segment.FORMAT", 2)
+    monkeypatch.setattr("blockfs.blocks.segment.FORMAT", 2)
     newer = encode_segment_header(UUID, 7)
     monkeypatch.undo()
     with pytest.raises(FormatTooNewError):

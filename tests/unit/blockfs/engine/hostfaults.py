@@ -20,9 +20,9 @@ from unittest import mock
 import lmdb
 import msgspec
 
+from blockfs.blocks.codec import Compression
 from blockfs.blocks.disk import Disk
 from blockfs.blocks.maintenance.scrub import scrub
-from blockfs.blocks.segments.codec import Compression
 from blockfs.engine import volume as volumes
 from blockfs.engine.content import staging
 from blockfs.engine.durable.failing import FlushFailedError

@@ -10,6 +10,7 @@ import os
 import random
 import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -118,10 +119,11 @@ class Owner:
         while done < len(data):
             rest = data[done:]
             start = self.start + at + done
-            done += self.patiently(
-                lambda may_block, rest=rest, start=start: self.files.write(self.ino, start, rest, may_block=may_block)  # type: ignore[misc]
-            )
+            done += self.patiently(partial(self.write_some, start, rest))
         self.now(at, data)
+
+    def write_some(self, start: int, data: bytes, may_block: bool) -> int:
+        return self.files.write(self.ino, start, data, may_block=may_block)
 
     def copy(self, at: int, to: int) -> None:
         """From here to there, where they allow of sharing blocks as well."""

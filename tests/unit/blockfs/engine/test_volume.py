@@ -12,7 +12,7 @@ import pytest
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.hashing import block_id
-from blockfs.blocks.segments.segment import RAW
+from blockfs.blocks.segment import RAW
 from blockfs.engine import volume
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller

@@ -72,9 +72,9 @@ def test_before_there_is_a_plan_it_is_told_what_is_read() -> None:
 
 
 def test_a_cycle_that_broke_off_says_what_broke_it() -> None:
-    cycle = view_cycle(CycleFacts(ended_s=NOW, exit_code=13, error="no server", counts={"pushed": 2}), NOW)
+    cycle = view_cycle(CycleFacts(ended_s=NOW, exit_code=13, error="no server", counts={"pushed": 2}), NOW, {})
     assert (cycle.outcome, cycle.done, cycle.is_broken) == ("no server", "2 pushed", True)
-    assert view_cycle(CycleFacts(ended_s=NOW, exit_code=3, error=None, counts={}), NOW).outcome.startswith(
+    assert view_cycle(CycleFacts(ended_s=NOW, exit_code=3, error=None, counts={}), NOW, {}).outcome.startswith(
         "partly done"
     )
 

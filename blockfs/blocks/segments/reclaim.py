@@ -21,8 +21,7 @@ from blockfs.blocks.disk import Disk
 from blockfs.blocks.epochs import try_exclusive
 from blockfs.blocks.index import ADOPTED_LEAST_BYTES, BATCH_ROWS, Index, Reading, SegmentRow, SegmentState
 from blockfs.blocks.layout import Layout
-from blockfs.blocks.maintenance.freed import FreedPlaces
-from blockfs.blocks.segments.segment import (
+from blockfs.blocks.segment import (
     RECORD_BYTES,
     SEGMENT_HEADER_BYTES,
     SIDECAR_HEADER_BYTES,
@@ -33,6 +32,7 @@ from blockfs.blocks.segments.segment import (
     unpack_place,
     whole_pages,
 )
+from blockfs.blocks.segments.freed import FreedPlaces
 
 _BATCH: Final = 8192  # freed payloads per wait for readers
 _SWEPT: Final = 1 << 18

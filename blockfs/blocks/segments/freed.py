@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from blockfs.blocks.index import Index, Reading, Row, Writing
 from blockfs.blocks.layout import REPAIR_ADVICE
-from blockfs.blocks.segments.segment import pack_place
+from blockfs.blocks.segment import pack_place
 from blockfs.errors import CorruptionError
 
 _NAME: Final = b"garbage"
