@@ -20,8 +20,8 @@ APART = Path(tempfile.gettempdir(), "blocksync-tests-mounts.lock")
 """Locked by who makes a mount namespace, until it has let go of others' mounts, and by who unmounts a host."""
 
 LET_GO = r"""
-findmnt -rno TARGET,FSTYPE | awk '/\/pytest-of-/ || $2 == "fuse.blocksync" { print $1 }' | tac |
-    while read -r target; do umount --lazy "$(printf %b "$target")"; done
+umount --lazy --all --types fuse.blocksync  # whatever they are called
+findmnt -rno TARGET | awk '/\/pytest-of-/' | tac | while read -r target; do umount --lazy "$target"; done
 flock --unlock 9
 """
 """For a shell in a new mount namespace, first of all: its copies of mounts keep alive what other tests have ended."""
