@@ -112,6 +112,7 @@ def open_environment(path: str, *, map_size_bytes: int, databases: int, advice: 
         CorruptionError: Not an LMDB file, or a part of it is cut off.
         NoSpaceError: Disk or quota full.
         NotFoundError: No such folder.
+        BlockfsError: The process may not map that much.
     """
     with _shared_lock, lmdb_errors(path, advice):
         try:
@@ -121,15 +122,21 @@ def open_environment(path: str, *, map_size_bytes: int, databases: int, advice: 
         shared = _shared.get((found.st_dev, found.st_ino))
         if shared is None:
             _allocate_lock_file(path)
-            environment = lmdb.open(
-                os.fsencode(path),  # as str it would have to be UTF-8
-                map_size=map_size_bytes,
-                max_dbs=databases,
-                max_readers=MAX_READERS,
-                max_spare_txns=_SPARE_TRANSACTIONS,
-                readahead=False,
-                mode=0o600,
-            )
+            try:
+                environment = lmdb.open(
+                    os.fsencode(path),  # as str it would have to be UTF-8
+                    map_size=map_size_bytes,
+                    max_dbs=databases,
+                    max_readers=MAX_READERS,
+                    max_spare_txns=_SPARE_TRANSACTIONS,
+                    readahead=False,
+                    mode=0o600,
+                )
+            except lmdb.MemoryError:  # mmap's ENOMEM: nothing of the file has been read yet
+                raise BlockfsError(
+                    f"{path}: no address space for a map of {map_size_bytes >> 30} GiB; raise the limit "
+                    "(`ulimit -v`, LimitAS= of a unit)"
+                ) from None
             try:
                 _refuse_truncated(environment, path, advice)
                 environment.reader_check()  # slots of processes that were killed

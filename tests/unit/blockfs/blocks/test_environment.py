@@ -42,6 +42,14 @@ def test_a_missing_folder_is_not_made(tmp_path: Path) -> None:
         open_environment(str(tmp_path / "none"), map_size_bytes=1 << 20, databases=1, advice=ADVICE)
 
 
+def test_a_map_that_the_limits_of_the_process_forbid_is_no_damage(tmp_path: Path) -> None:
+    """A map beyond any address space stands for a map beyond `ulimit -v`: mmap says ENOMEM to both."""
+    with pytest.raises(BlockfsError, match="ulimit -v") as caught:
+        open_environment(str(tmp_path), map_size_bytes=1 << 60, databases=1, advice=ADVICE)
+    assert not isinstance(caught.value, CorruptionError)
+    assert ADVICE not in str(caught.value)
+
+
 def test_a_full_map_is_no_space(tmp_path: Path) -> None:
     environment = open_environment(str(tmp_path), map_size_bytes=1 << 16, databases=1, advice=ADVICE)
     try:
