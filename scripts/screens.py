@@ -160,7 +160,11 @@ class Disks:
             other.write(file.read(6 * MIB))  # what both have downloaded
         self._scene("snapshot", self.path, "before-the-upgrade")
         self._scene("flush", self.path)
-        self._write(self.path / "web.img", 90 * MIB, 20 * BLOCK)  # and not sealed yet
+
+    def write_on(self) -> None:
+        """What is written now is staged: it is sealed when it has been quiet for half a minute."""
+        for at in (4, 40, 90):
+            self._write(self.path / "web.img", at * MIB, 40 * BLOCK)
 
     def _write(self, path: Path, at: int, size: int) -> None:
         with path.open("r+b") as file:
@@ -189,8 +193,10 @@ def volumes(scene: Scene, seen: Visit) -> None:
         seen.page.locator("main").get_by_role("link", name="vms").click()
         expect(seen.page.get_by_role("heading", name="Which files share most")).to_be_visible()
         take(seen, "volume")
+        disks.write_on()
         seen.page.locator("main").get_by_role("link", name="web.img").click()
         expect(seen.page.get_by_role("heading", name="Shared with")).to_be_visible()
+        expect(seen.page.get_by_text("staged, not sealed yet")).to_be_visible()
         take(seen, "map")
     finally:
         scene("umount", disks.path)

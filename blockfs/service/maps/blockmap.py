@@ -105,7 +105,9 @@ class _Canvas:
         self._count = min(cells, blocks)
         self._filled = [0] * self._count
         self._staged = [0] * self._count
-        self._seen: list[tuple[int, bytes]] = []  # cell, id
+        self._seen_cells: list[int] = []  # of the ids that were looked at, …
+        self._seen_ids: list[bytes] = []  # … and they: two lists, as a million pairs would be a million objects
+        self._current, self._end = 0, 0  # the cell of the leaf before, and where it ends
         self._runs = [(max(0, first), min(end, blocks)) for first, end in staged if end > 0 and first < blocks]
         self.first: dict[bytes, int] = {}
         self.ids: dict[LeafKey, tuple[bytes, ...]] = {}
@@ -123,10 +125,14 @@ class _Canvas:
     def add(self, number: int, key: LeafKey, ids: bytes, sample: Sample) -> None:
         """Take in a leaf of the file."""
         start = number * LEAF_IDS
-        ids = ids[: max(0, self._blocks - start) * ID_SIZE]
+        if start + LEAF_IDS > self._blocks:
+            ids = ids[: max(0, self._blocks - start) * ID_SIZE]
         covered = self._covered(start) if self._runs else ()
-        cell, filled = self._cell(start), len(ids) // ID_SIZE
-        is_in_one = start + filled <= self._start(cell + 1)  # of a large file most leaves are
+        if start >= self._end:  # leaves come in order
+            self._current = self._cell(start)
+            self._end = self._start(self._current + 1)
+        cell, filled = self._current, len(ids) // ID_SIZE
+        is_in_one = start + filled <= self._end  # of a large file most leaves are
         if is_in_one and not covered:
             filled -= ids.count(ZERO_BLOCK)
             self._filled[cell] += filled
@@ -136,12 +142,16 @@ class _Canvas:
         if covered:
             chosen = [each for each in chosen if each[0] not in covered]
         if filled and not chosen:
-            chosen = [next(each for each in _ids(ids) if each[1] != ZERO_BLOCK and each[0] not in covered)]
-            self.outside.add(chosen[0][1])
-        found = tuple([each for _, each in chosen])
-        self._seen += [(cell if is_in_one else self._cell(start + place), each) for place, each in chosen]
-        self.first.update(dict.fromkeys(found, 0))  # nobody else was asked yet
-        self.ids[key] = found
+            one = 0, ids[:ID_SIZE]
+            if one[1] == ZERO_BLOCK or covered:
+                one = next(each for each in _ids(ids) if each[1] != ZERO_BLOCK and each[0] not in covered)
+            chosen = [one]
+            self.outside.add(one[1])
+        for place, each in chosen:
+            self._seen_cells.append(cell if is_in_one else self._cell(start + place))
+            self._seen_ids.append(each)
+            self.first[each] = 0  # nobody else was asked yet
+        self.ids[key] = tuple([each for _, each in chosen])
 
     def _covered(self, start: int) -> Collection[int]:
         """Places of a leaf that are staged."""
@@ -175,14 +185,15 @@ class _Canvas:
         Args:
             places: Of the other files that are named.
         """
-        seen: list[Counter[int]] = [Counter() for _ in range(self._count)]
-        for cell, each in self._seen:
-            seen[cell][self.first[each]] += 1
+        seen: list[dict[int, int]] = [{} for _ in range(self._count)]
+        pairs = Counter(zip(self._seen_cells, map(self.first.__getitem__, self._seen_ids), strict=True))
+        for (cell, first), count in pairs.items():
+            seen[cell][first] = count
         return tuple(self._made(cell, seen[cell], places) for cell in range(self._count))
 
-    def _made(self, cell: int, seen: Counter[int], places: dict[int, int]) -> Cell:
+    def _made(self, cell: int, seen: dict[int, int], places: dict[int, int]) -> Cell:
         filled, staged = self._filled[cell], self._staged[cell]
-        looked_at, own = seen.total(), seen.pop(0, 0)
+        looked_at, own = sum(seen.values()), seen.pop(0, 0)
         shared = round(filled * (looked_at - own) / looked_at) if looked_at else 0
         other = max(seen, key=lambda ino: (seen[ino], -ino), default=0)
         return Cell(
@@ -197,24 +208,31 @@ class _Canvas:
 def _find_others(canvas: _Canvas, ino: int, leaves: Iterable[Leaf], ids_of: IdsOf, sample: Sample) -> Counter[int]:
     """Note who else has the ids; returns how many blocks that are each other file has, about."""
     counts: Counter[int] = Counter()
-    outside: Counter[int] = Counter()
     known = dict(canvas.ids)
     wanted = Wanted(sample, canvas.first)
+    nobodys = set(canvas.first)
+
+    def note(other: int, had: set[bytes]) -> None:
+        """A file has these."""
+        outside = len(had & canvas.outside)
+        counts[other] = outside + sample.whole(len(had) - outside)
+        canvas.first.update(dict.fromkeys(had & nobodys, other))
+        nobodys.difference_update(had)
+
     current, had = 0, set[bytes]()
     for of, _, key in leaves:
         if of == ino:
             continue
         if of != current:
+            note(current, had)
             current, had = of, set()
         ids = known.get(key)
         if ids is None:
             ids = known[key] = wanted.of(ids_of(key))
-        for each in ids:
-            if each not in had:
-                had.add(each)
-                (outside if each in canvas.outside else counts)[of] += 1
-                canvas.first[each] = canvas.first[each] or of
-    return outside + Counter({other: sample.whole(count) for other, count in counts.items()})
+        if ids:
+            had.update(ids)
+    note(current, had)
+    return +counts
 
 
 def _ids(ids: bytes) -> Iterable[tuple[int, bytes]]:

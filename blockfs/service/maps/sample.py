@@ -57,11 +57,11 @@ class Sample:
             found = ((at // ID_SIZE, ids[at : at + ID_SIZE]) for at in range(0, len(ids), ID_SIZE))
             return [each for each in found if each[1] != ZERO_BLOCK]
         chosen = []
-        marks = ids[::ID_SIZE].translate(self._marks)  # the first byte of each id: 2 µs for a leaf of which none is
-        place = marks.find(1)
+        marks = ids[::ID_SIZE].translate(self._marks)  # the first byte of each id: 0.5 µs for a leaf of which none is
+        place, limit = marks.find(1), self._limit
         while place >= 0:
             each = ids[place * ID_SIZE : (place + 1) * ID_SIZE]
-            if each < self._limit and each != ZERO_BLOCK:
+            if each < limit and each != ZERO_BLOCK:
                 chosen.append((place, each))
             place = marks.find(1, place + 1)
         return chosen
@@ -79,12 +79,14 @@ class Wanted:
         self._sample = sample
         self._is_whole = sample.is_whole
         self._ids = frozenset(ids)
-        self._heads = frozenset(int.from_bytes(each[:_HEAD], sys.byteorder) for each in self._ids)
+        heads = (int.from_bytes(each[:_HEAD], sys.byteorder) for each in self._ids)
+        self._heads = frozenset(heads if self._is_whole else ())
 
     def of(self, ids: bytes) -> tuple[bytes, ...]:
         """Those that a leaf has."""
         if not self._is_whole:
-            return tuple([each for _, each in self._sample.of(ids) if each in self._ids])
+            found = self._sample.of(ids)
+            return tuple([each for _, each in found if each in self._ids]) if found else ()
         # The first 8 bytes of each id: 10 µs for a leaf that has none of them, 40 to look at whole ids.
         if self._heads.isdisjoint(memoryview(ids).cast("Q")[:: ID_SIZE // _HEAD].tolist()):
             return ()
