@@ -53,6 +53,10 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ("A server for this machine; it prints where its token is:", "blocksync serve /srv/blocksync"),
         ("With tokens of your own:", "blocksync serve /srv/blocksync --token-file /etc/blocksync/tokens"),
     ),
+    "usage": (
+        ("Accounts, containers, and what old versions come to:", "blocksync usage /srv/blocksync"),
+        ("Each version counted, however many there are:", "blocksync usage /srv/blocksync --all"),
+    ),
     "token": (
         ("A token for somebody, for thirty days:", "blocksync token new /srv/blocksync ann --expires 30d >ann.token"),
         ("One for Prometheus, which opens nothing else:", "blocksync token new /srv/blocksync /metrics"),

@@ -29,6 +29,7 @@ SECTIONS: Final = {
     },
     "Server": {
         "serve": "Serve an object store in a directory over HTTP.",
+        "usage": "Show what a server keeps, and for whom.",
         "token": "Say who may talk to a server, also while it runs.",
     },
     "Repositories": {

@@ -224,12 +224,25 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A container: its objects, their bytes, its last change."""
+    """A container.
+
+    Attributes:
+        name: Of the container.
+        objects: How many there are now.
+        size_bytes: Their sizes.
+        modified_s: When something in it changed last.
+        versions: Current and old ones of its objects.
+        old_bytes: Sizes of the old ones, each as if it were alone.
+        is_counted: These are all versions; else there are more.
+    """
 
     name: str
     objects: int
     size_bytes: int
     modified_s: float
+    versions: int = 0
+    old_bytes: int = 0
+    is_counted: bool = True
 
 
 class AccountFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,7 +259,7 @@ class StoreFacts(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         block_size: Bytes.
         stored_bytes: What its folder takes on the disk.
-        versions: Of all objects, also of those that were deleted.
+        versions: Of all objects, also of those that were deleted, and what tells of the deletions.
         accounts: By name.
         trouble: Why quotas are not known; empty: they are.
     """

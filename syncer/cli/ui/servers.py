@@ -20,7 +20,7 @@ from blockfs.runtime.atomic import write_atomically
 from blockfs.runtime.failures import said
 from syncer.errors import EXPECTED
 from syncer.protocol.jsontext import MALFORMED
-from syncer.server.catalogue import containers
+from syncer.server.catalogue import histories
 from syncer.server.catalogue.catalogue import Catalogue, Reading
 from syncer.server.tokens import read_tokens
 from syncer.ui.ports import AccountFacts, ContainerFacts, ServerFacts, StoreFacts
@@ -66,7 +66,7 @@ def servers(folder: str) -> list[ServerFacts]:
 
 
 def store(folder: str, ident: str) -> StoreFacts:
-    """What a server keeps, and for whom. Reads the catalogue's rows of accounts and containers.
+    """What a server keeps, and for whom.
 
     Raises:
         NotFoundError: It does not run any more.
@@ -75,39 +75,61 @@ def store(folder: str, ident: str) -> StoreFacts:
     served = next((each for name, each in _running(folder) if name == ident), None)
     if served is None:
         raise NotFoundError("this server does not run any more")
+    return kept_in(served.directory, served.token_file)
+
+
+def kept_in(directory: str, token_file: str, most: int | None = histories.MOST) -> StoreFacts:
+    """What is in the folder of a server, whether it runs or not: `usage`, and the page. Reads rows of the catalogue.
+
+    Args:
+        directory: The folder.
+        token_file: Where quotas are.
+        most: Versions that are looked at; None: all that there are.
+
+    Raises:
+        SyncerError, BlockfsError: The catalogue can't be read.
+    """
     trouble, quotas = "", dict[str, int]()
     try:
-        quotas = read_tokens(served.token_file).quotas
+        quotas = read_tokens(token_file).quotas
     except EXPECTED as error:
         trouble = said(error)
-    catalogue = Catalogue.open(os.path.join(served.directory, "catalogue"))
+    catalogue = Catalogue.open(os.path.join(directory, "catalogue"))
+    accounts = []
     try:
         with catalogue.reading() as view:
-            names = {key.decode("utf-8") for key, _ in view.rows("accounts")} | quotas.keys()
-            accounts = tuple(_account(view, name, quotas.get(name, 0)) for name in sorted(names))
+            for name in sorted({key.decode("utf-8") for key, _ in view.rows("accounts")} | quotas.keys()):
+                found, looked_at = _account(view, name, quotas.get(name, 0), most)
+                most = None if most is None else most - looked_at
+                accounts.append(found)
             versions = view.count("versions")
     finally:
         catalogue.close()
     return StoreFacts(
         block_size=catalogue.block_size,
-        stored_bytes=_stored_bytes(served.directory),
+        stored_bytes=_stored_bytes(directory),
         versions=versions,
-        accounts=accounts,
+        accounts=tuple(accounts),
         trouble=trouble,
     )
 
 
-def _account(view: Reading, name: str, quota_bytes: int) -> AccountFacts:
-    return AccountFacts(
-        name=name,
-        quota_bytes=quota_bytes,
-        containers=tuple(
+def _account(view: Reading, name: str, quota_bytes: int, most: int | None) -> tuple[AccountFacts, int]:
+    found, total = [], 0
+    for row, kept, looked_at in histories.all_kept(view, name, most):
+        total += looked_at
+        found.append(
             ContainerFacts(
-                name=row.name, objects=row.count, size_bytes=row.size_bytes, modified_s=row.modified_us / 1e6
+                name=row.name,
+                objects=row.count,
+                size_bytes=row.size_bytes,
+                modified_s=row.modified_us / 1e6,
+                versions=kept.versions,
+                old_bytes=kept.old_bytes,
+                is_counted=kept.is_whole,
             )
-            for row in containers.all_of(view, name)
-        ),
-    )
+        )
+    return AccountFacts(name=name, quota_bytes=quota_bytes, containers=tuple(found)), total
 
 
 def _running(folder: str) -> Iterator[tuple[str, Served]]:

@@ -15,7 +15,7 @@ import lmdb
 from blockfs.blocks.environment import close_environment, lmdb_errors, open_databases, open_environment
 from blockfs.runtime.atomic import sync_directory
 from syncer.core.subtrees import SubtreeMove
-from syncer.errors import CorruptionError, FormatTooNewError
+from syncer.errors import CorruptionError, FormatTooNewError, UsageError
 from syncer.server.catalogue import nameindex
 from syncer.server.catalogue.schema import (
     FORMAT,
@@ -334,6 +334,10 @@ class Catalogue:
         try:
             opened = open_databases(environment, [table.encode() for table in _TABLES])
         except lmdb.NotFoundError:
+            if _is_older(environment):
+                raise UsageError(
+                    f"{path} is of an older release; a start of `blocksync serve` makes it this one's"
+                ) from None
             raise CorruptionError(f"{path} is a database, but not a catalogue; {_ADVICE}") from None
         self._tables = dict(zip(_TABLES, opened, strict=True))
         with self.reading() as view:
@@ -379,6 +383,7 @@ class Catalogue:
         Raises:
             blockfs.errors.CorruptionError: Not an LMDB file, or a part of it is cut off.
             CorruptionError: Not a catalogue.
+            UsageError: Made by an older version, and not opened by a server since.
             FormatTooNewError: Made by a newer version.
             blockfs.errors.NotFoundError: Nothing there.
         """
@@ -407,6 +412,17 @@ class Catalogue:
             change = Change(txn, self._tables, now_us)
             yield change
             change.finish()
+
+
+def _is_older(environment: lmdb.Environment) -> bool:
+    """Whether it is a catalogue of an older format, which lacks tables."""
+    try:
+        meta = environment.open_db(b"meta", create=False)
+    except lmdb.Error:
+        return False
+    with environment.begin() as txn:
+        raw = txn.get(_FORMAT_KEY, db=meta)
+    return raw is not None and Format.decode(raw)[0] < FORMAT
 
 
 def _note_changes(change: Change) -> None:

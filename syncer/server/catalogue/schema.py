@@ -274,6 +274,12 @@ def name_fields(raw: bytes) -> tuple[int, int, bool]:
     return slot, newest, bool(flags & _DELETED)
 
 
+def version_fields(raw: bytes) -> tuple[int, int, bool]:
+    """`VersionRecord.decode`, without one: serial of the version before, size, whether it is a deletion marker."""
+    flags, _, previous, _, size_bytes, *_ = _VERSION.unpack_from(raw)
+    return previous, size_bytes, bool(flags & _DELETED)
+
+
 def moved_version(raw: bytes, *, slot: int, previous: int, modified_us: int) -> bytes:
     """A version's record as a version of another name: all else stays as it is."""
     times = _VERSION.size - SERIAL.size

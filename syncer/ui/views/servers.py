@@ -17,11 +17,13 @@ class ServerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerView(msgspec.Struct, frozen=True, kw_only=True):
-    """A container: its name, how many objects, their size, when it changed."""
+    """A container: its name, how many objects, their size, versions and what old ones come to, when it changed."""
 
     name: str
     objects: str
     size: str
+    versions: str
+    old: str
     modified: str
 
 
@@ -42,11 +44,12 @@ class AccountView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server keeps: in words, by account, and what is not known."""
+    """What a server keeps: in words, by account, what is not known, and whether all versions were counted."""
 
     summary: str
     accounts: tuple[AccountView, ...]
     trouble: str
+    is_counted: bool
 
 
 def view_server(facts: ServerFacts) -> ServerView:
@@ -58,9 +61,11 @@ def view_store(facts: StoreFacts, now_s: float) -> StoreView:
     """What one keeps."""
     versions = counted(facts.versions, "version", "versions")
     return StoreView(
-        summary=f"{versions} of objects; {size(facts.stored_bytes)} on the disk, in blocks of {size(facts.block_size)}",
+        summary=f"{versions} of objects, deletions among them; {size(facts.stored_bytes)} on the disk, "
+        f"in blocks of {size(facts.block_size)}",
         accounts=tuple(_account(each, now_s) for each in facts.accounts),
         trouble=plain(facts.trouble),
+        is_counted=all(each.is_counted for account in facts.accounts for each in account.containers),
     )
 
 
@@ -76,9 +81,12 @@ def _account(facts: AccountFacts, now_s: float) -> AccountView:
 
 
 def _container(facts: ContainerFacts, now_s: float) -> ContainerView:
+    more = "" if facts.is_counted else "over "
     return ContainerView(
         name=plain(facts.name),
         objects=counted(facts.objects, "object", "objects"),
         size=size(facts.size_bytes),
+        versions=more + counted(facts.versions, "version", "versions"),
+        old=more + size(facts.old_bytes),
         modified=moment(facts.modified_s, now_s),
     )
