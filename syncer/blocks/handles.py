@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable, Sequence
+from itertools import islice
 from typing import Final
 
 import trio
@@ -147,22 +148,18 @@ class Table:
     def file(self, entry: Entry) -> None:
         """Put a want into the pools where it belongs now."""
         for handle in self.handles:
-            old, new = entry.pools[handle.index], handle.pool_of(entry)
-            if old is not new:
-                entry.pools[handle.index] = new
-                if old is not None:
-                    handle.removed(entry, old)
-                if new is not None:
-                    handle.added(entry, new)
+            if handle.draws:
+                old, new = entry.pools[handle.index], handle.pool_of(entry)
+                if old is not new:
+                    entry.pools[handle.index] = new
+                    if old is not None:
+                        handle.removed(entry, old)
+                    if new is not None:
+                        handle.added(entry, new)
+            elif not handle.knows_of_news and handle.pool_of(entry) is not None:
+                handle.has_news()
             if handle.peeks:
-                if handle.is_to_show(entry):
-                    if not entry.unseen & handle.bit:
-                        entry.unseen |= handle.bit
-                        handle.unseen.add(entry)
-                        handle.has_news()
-                elif entry.unseen & handle.bit:
-                    entry.unseen &= ~handle.bit
-                    handle.unseen.discard(entry)
+                handle.note(entry)
 
     def _opened(self, entry: Entry) -> None:
         """Pass a want on to the next sources, or fail it when there are none."""
@@ -284,6 +281,17 @@ class Handle:
             found.append(entry.want)
         return found
 
+    def glance(self, most: int) -> Sequence[Want]:
+        """See Board."""
+        if self.peeks:
+            return self.peek(most)
+        found = list(islice(filter(self.is_to_show, self._table.open.values()), most))
+        if len(found) < most:
+            self._looked = self._news
+        for entry in found:
+            entry.seen |= self.bit
+        return [entry.want for entry in found]
+
     def take(
         self, most_bytes: int, among: Collection[BlockId] | None = None, *, spare: bool = False, again: bool = False
     ) -> Sequence[Want]:
@@ -294,7 +302,7 @@ class Handle:
         if among is not None:
             for block in among:
                 entry = self._table.open.get(block)
-                if entry is not None and entry.pools[self.index] in allowed:
+                if entry is not None and self.pool_of(entry) in allowed:
                     if not self._claim(entry, most_bytes, first=not taken):
                         break
                     most_bytes -= entry.want.length
@@ -407,16 +415,25 @@ class Handle:
         """Whether `peek` is to return it."""
         return entry.data is None and not (entry.seen | entry.lacks) & self.bit and entry.stage == self._stage
 
+    def note(self, entry: Entry) -> None:
+        """It peeks, and a want may be to show now, or no longer."""
+        if not self.is_to_show(entry):
+            if entry.unseen & self.bit:
+                entry.unseen &= ~self.bit
+                self.unseen.discard(entry)
+        elif not entry.unseen & self.bit:
+            entry.unseen |= self.bit
+            self.unseen.add(entry)
+            self.has_news()
+
     def added(self, entry: Entry, pool: Pool[Entry]) -> None:
         """A want belongs into one of the pools now."""
-        if self.draws:
-            pool.add(entry)
+        pool.add(entry)
         self.has_news()
 
     def removed(self, entry: Entry, pool: Pool[Entry]) -> None:
         """A want does not belong there any more."""
-        if self.draws:
-            pool.discard(entry)
+        pool.discard(entry)
 
     def is_alone_with(self, entry: Entry) -> None:
         """All other sources lack a want."""
@@ -437,6 +454,11 @@ class Handle:
         self.claimed_bytes -= length
         if not self.claims:
             self.meter.stop(trio.current_time())
+
+    @property
+    def knows_of_news(self) -> bool:
+        """Whether it was told that it should look, and has not looked since."""
+        return self._news != self._looked
 
     def has_news(self) -> None:
         """`peek` or `take` may give something new."""
@@ -470,7 +492,7 @@ class Handle:
     def _begin_to_draw(self) -> None:
         self.draws = True
         for entry in self._table.open.values():
-            pool = entry.pools[self.index]
+            pool = entry.pools[self.index] = self.pool_of(entry)
             if pool is not None:
                 pool.add(entry)
 

@@ -161,6 +161,14 @@ class Board(Protocol):
         """
         ...
 
+    def glance(self, most: int) -> Sequence[Want]:
+        """Some of what `peek` would return, in any order. Before the first `peek` that costs nothing for all others.
+
+        Args:
+            most: Return at most so many. If there are as many, there may be others: `more` returns at once.
+        """
+        ...
+
     def take(
         self, most_bytes: int, among: Collection[BlockId] | None = None, *, spare: bool = False, again: bool = False
     ) -> Sequence[Want]:

@@ -180,6 +180,13 @@ class _Board:
         shown = [self._fresh.popleft() for _ in range(min(most, len(self._fresh)))]
         return [want for want in shown if self._wants.get(want.id) is want]
 
+    def glance(self, most: int) -> Sequence[Want]:
+        """See Board."""
+        shown = self.peek(most)
+        if self._fresh:
+            self._news.set()
+        return shown
+
     def take(
         self, most_bytes: int, among: Collection[BlockId] | None = None, *, spare: bool = False, again: bool = False
     ) -> Sequence[Want]:

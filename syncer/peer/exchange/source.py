@@ -5,6 +5,8 @@
 It asks as soon as something is wanted, connects to whoever has some of it, and takes of the board only what a peer has
 offered. A want that nobody offers is left to others, and lacked in the end, so that no cycle waits for ever.
 
+Where nobody was heard a few wants find out whether somebody is there: whatever the board has, that costs one frame.
+
 Source: docs/design/board.md, docs/design/peer-protocol.md.
 """
 
@@ -22,6 +24,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.peer.exchange.fetching import Download, Failure
 from syncer.peer.exchange.swarm import PROVIDERS, Fate, Swarm, is_worth_twice
 from syncer.peer.session.actions import PeerId
+from syncer.peer.wire.bodies import MAX_TOKENS
 from syncer.ports.blocks import Board, Given, Want
 
 PEERS: Final = PROVIDERS
@@ -29,6 +32,8 @@ HEARD_S: Final = 60.0
 ANSWER_S: Final = 1.5  # two more questions are asked within it
 ASKED_PER_S: Final = 2500  # wants, by the slowest links that ask: their answers come so much later
 SOON_S: Final = 0.5  # a peer that is connected and has not answered by then is not waited for the next time
+ALONE_S: Final = 0.5  # nobody was heard, and nobody is within it: from then on all is asked around for
+_FEW: Final = MAX_TOKENS  # one frame has room for so many
 _PEEK: Final = 4096
 _AT_ONCE: Final = 64  # requests in one message to a peer
 _MISSES: Final = 256  # wants that others have claimed are passed over, so many in a row
@@ -168,6 +173,7 @@ class Cycle:
         self._reaching: set[PeerId] = set()
         self._others: dict[PeerId, None] = {}  # there is no place for them yet
         self._something = trio.Event()
+        self._somebody = trio.Event()
         self._longest = 1
         self._seeks = False
         self._owing = 0  # questions to peers that mostly answer at once
@@ -186,6 +192,8 @@ class Cycle:
                     self._board.seek()
                 nursery.start_soon(self._sweep)
                 try:
+                    while self._seeks and await self._board.more():
+                        await self._find_somebody()
                     while await self._board.more():
                         await self._look()
                 finally:
@@ -206,6 +214,13 @@ class Cycle:
                 self._lines[peer].wake.set()
 
     # --- what is wanted
+
+    async def _find_somebody(self) -> None:
+        """Ask around for a few wants, and leave all others alone until somebody is heard, or nobody has been."""
+        if wants := self._board.glance(_FEW):
+            self._wanted(wants)
+            with trio.move_on_after(ALONE_S):
+                await self._somebody.wait()
 
     async def _look(self) -> None:
         """Take notice of new wants, and that claims may be free again.
@@ -303,10 +318,12 @@ class Cycle:
 
     def heard(self, at_s: float) -> None:
         """See Asker."""
+        self._somebody.set()
         self._board.heard(at_s)
 
     def offered(self, peer: PeerId, ids: Sequence[BlockId]) -> None:
         """See Asker."""
+        self._somebody.set()
         self._board.heard(trio.current_time())
         first = self._swarm.offered(peer, ids)
         self._board.offer([self._wants[block] for block in first])

@@ -455,6 +455,24 @@ def test_take_among_follows_its_order_and_passes_over_what_is_not_to_be_had() ->
     run(test)
 
 
+def test_what_was_glanced_at_is_not_shown_again_unless_it_was_given_wrongly() -> None:
+    async def test() -> None:
+        blocks = blocks_of(5)
+        seat, remote = Seat("peers"), Seat("remote")
+        async with serving(seat, remote) as board, fetching(board, list(map(want, blocks)), Got()):
+            glanced = seat.board.glance(2)
+            assert len(glanced) == 2
+            assert await seat.board.give([(glanced[0], b"another")]) == [Given.WRONG]
+            rest = [block for block in blocks if block != glanced[1].id]
+            assert sorted(ids(seat.board.peek(9))) == sorted(rest)
+            assert not seat.board.glance(9)
+            (claimed,) = remote.board.take(1)
+            assert await remote.board.give([(claimed, b"another")]) == [Given.WRONG]
+            assert not seat.board.glance(9)
+
+    run(test)
+
+
 def test_peek_shows_each_want_once_claimed_or_not_the_urgent_ones_first() -> None:
     async def test() -> None:
         large, small, read, extra = blocks_of(4)

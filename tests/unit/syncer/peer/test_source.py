@@ -8,13 +8,15 @@ from contextlib import asynccontextmanager
 
 import pytest
 import trio
+import trio.testing
 
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.errors import SyncerError
 from syncer.peer.exchange.channel import Channel
-from syncer.peer.exchange.source import ANSWER_S, SOON_S, PeerSource
+from syncer.peer.exchange.source import ALONE_S, ANSWER_S, SOON_S, PeerSource
 from syncer.peer.session.actions import PeerId
+from syncer.peer.wire.bodies import MAX_TOKENS
 from syncer.peer.wire.messages import Busy, Data, End, Get, HaveQuery, HaveReply, Head, NotFound, data_of
 from syncer.ports.blocks import BlockSource, Board, Priority, SourceStats, Want
 from tests.kit.peering import Serve, Shelf, Yard, block, corrupts, name, on_a_clock, stalls
@@ -79,7 +81,8 @@ async def case(yard: Yard, *others: BlockSource, nursery: trio.Nursery | None = 
         own.cancel_scope.cancel()
 
 
-BLOCKS = [block(number) for number in range(200)]
+# Together less than a board hashes in a thread: the clock would jump meanwhile.
+BLOCKS = [block(number, 600) for number in range(200)]
 ALL = {name(data): data for data in BLOCKS}
 
 
@@ -130,7 +133,7 @@ async def _dies(channel: Channel) -> None:
     for _ in range(2):
         for message in await channel.receive():
             if isinstance(message, Get):
-                await channel.send([Head(rid=message.rid, total=1000), Data(rid=message.rid, content=b"0:")])
+                await channel.send([Head(rid=message.rid, total=600), Data(rid=message.rid, content=b"0:")])
                 await channel.close()
                 return
 
@@ -184,8 +187,40 @@ async def test_what_nobody_has_fails_when_answers_would_have_come() -> None:
 
 
 @on_a_clock
+async def test_where_nobody_was_heard_one_frame_asks_and_the_rest_follows_when_somebody_is_or_nobody_was() -> None:
+    """Breaks as a pull on an empty network that keeps books of peers for each block."""
+    for comes_s in (ALONE_S / 2, None):
+        yard = Yard()
+        async with case(yard) as made, trio.open_nursery() as nursery:
+            nursery.start_soon(made.fetches, BLOCKS)
+            await trio.testing.wait_all_tasks_blocked()
+            assert yard.wanted == list(ALL)[:MAX_TOKENS]
+            if comes_s is not None:
+                await trio.sleep(comes_s)
+                yard.add(A, BLOCKS)
+                yard.askers[0].heard(trio.current_time())
+            else:
+                await trio.sleep(ALONE_S)
+            await trio.testing.wait_all_tasks_blocked()
+            assert yard.wanted == list(ALL)
+            nursery.cancel_scope.cancel()
+
+
+@on_a_clock
+async def test_who_was_heard_is_asked_for_all_at_once() -> None:
+    yard = Yard()
+    yard.heard_s = trio.current_time()
+    async with case(yard) as made, trio.open_nursery() as nursery:
+        nursery.start_soon(made.fetches, BLOCKS)
+        await trio.testing.wait_all_tasks_blocked()
+        assert yard.wanted == list(ALL)
+        nursery.cancel_scope.cancel()
+
+
+@on_a_clock
 async def test_who_can_not_be_reached_offers_nothing() -> None:
     yard = Yard()
+    yard.heard_s = trio.current_time()
     yard.add(A, BLOCKS)
     yard.unreachable.add(A)
     async with case(yard, Server(BLOCKS)) as made:
@@ -197,6 +232,7 @@ async def test_who_can_not_be_reached_offers_nothing() -> None:
 @on_a_clock
 async def test_at_most_eight_peers_are_used_and_others_take_their_place() -> None:
     yard = Yard()
+    yard.heard_s = trio.current_time()
     peers = [PeerId(bytes([65 + number]) * 16) for number in range(12)]
     for peer in peers[:8]:
         yard.add(peer, BLOCKS, _dies)
