@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
@@ -16,8 +17,9 @@ from syncer.core.model import Kind, Meta, RemoteStat, meta_of
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, NotFoundError, UnsafeNameError
 from syncer.ports.orders import InMemory, Store, write_one
 from syncer.ports.remote import Remote
+from syncer.protocol.pithos.listing import MAX_ROWS, ObjectRow
 from syncer.remote.container.replies import Judge
-from syncer.remote.http.transport import BadReplyError
+from syncer.remote.http.transport import BadReplyError, Reply
 from syncer.remote.pithos.client import PithosClient
 from tests.contract.remotes import (
     BLOCK,
@@ -611,6 +613,27 @@ def test_our_servers_count_is_exact_and_a_listing_that_has_less_is_refused(
         assert len((await client.list_objects()).objects) == 2
         monkeypatch.setattr(Judge, "rows", lambda judge, reply: all_rows(judge, reply)[:1])
         with pytest.raises(BadReplyError, match="more objects than the 1 that its listing names"):
+            await client.list_objects()
+
+    run(serve, scenario)
+
+
+def test_a_listing_without_an_end_is_refused(serve: ServeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else it fills the memory of whoever lists."""
+    all_rows = Judge.rows
+
+    async def scenario(client: Remote) -> None:
+        await store(client, "a", b"data")
+        pages, known = itertools.count(), list[ObjectRow]()
+
+        def endless(judge: Judge, reply: Reply) -> list[ObjectRow]:
+            known.extend(all_rows(judge, reply))
+            page = next(pages)
+            assert page < 3
+            return [replace(known[0], name=f"b{page}-{at}") for at in range(MAX_ROWS)]
+
+        monkeypatch.setattr(Judge, "rows", endless)
+        with pytest.raises(BadReplyError, match="lists more objects than the 1 that it says it has"):
             await client.list_objects()
 
     run(serve, scenario)

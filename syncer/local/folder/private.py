@@ -65,7 +65,7 @@ class PrivateFolder:
         """The filesystem's own clock: the time it gives to a file made now."""
         name = b"clock.%d" % os.getpid()
         with naming(self.tmp):
-            descriptor = os.open(name, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600, dir_fd=self.tmp)
+            descriptor = make_anew(name, self.tmp)
         try:
             os.utime(descriptor)
             return status(b"", descriptor).mtime_ns
@@ -80,7 +80,7 @@ class PrivateFolder:
             UsageError: It can't (NFS, CIFS, old FUSE filesystems).
         """
         for name in _PROBES:
-            os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=self.tmp))
+            os.close(make_anew(name, self.tmp))
         try:
             rename_exchange(_PROBES[0], self.tmp, _PROBES[1], self.tmp)
             os.unlink(_PROBES[1], dir_fd=self.tmp)
@@ -106,6 +106,15 @@ class PrivateFolder:
         descriptor = os.open(name, DIRECTORY_FLAGS, dir_fd=above)
         self._open.append(descriptor)
         return descriptor
+
+
+def make_anew(name: bytes, directory: int) -> int:
+    """Make an empty file of ours. What a killed run left there goes; nothing is ever written through a link."""
+    while True:
+        try:
+            return os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=directory)
+        except FileExistsError:
+            _remove_if_there(name, directory)
 
 
 def _remove_if_there(name: bytes, directory: int) -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import Final
 
 from syncer.core.folding import Folding
+from syncer.local.folder.private import make_anew
 from syncer.local.safe_open import naming
 
 _PREFIX: Final = "probe-fold."
@@ -26,7 +27,7 @@ def probe_folding(directory: int) -> Folding:
         name = os.fsencode(_PREFIX + made)
         try:
             with naming(directory):
-                os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=directory))
+                os.close(make_anew(name, directory))
         except OSError as error:
             if error.errno in {errno.EINVAL, errno.EILSEQ}:  # a name that the filesystem can't hold at all
                 return False

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Collection, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
@@ -524,7 +524,8 @@ class LocalDirectory:
         now_ns = self._private.clock_ns()
         for name in names:
             if name not in self._temps and now_ns - status(name, self._private.tmp).ctime_ns > _STALE_TEMP_S * 1e9:
-                unlink_if_there(name, self._private.tmp)
+                with suppress(IsADirectoryError):  # somebody else made it
+                    unlink_if_there(name, self._private.tmp)
 
     async def close(self) -> None:
         """Close every descriptor."""

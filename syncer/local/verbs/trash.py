@@ -32,8 +32,8 @@ from typing import Final
 import msgspec
 
 from syncer.core.model import Content, LocalTag, RelPath
-from syncer.core.paths import join
-from syncer.errors import LocalChangedError
+from syncer.core.paths import join, rel_path, split
+from syncer.errors import LocalChangedError, UnsafeNameError
 from syncer.local.folder.filehash import hash_file
 from syncer.local.safe_open import DIRECTORY_FLAGS, FILE_FLAGS, parent_directory, same_but_ctime, tag_of
 from syncer.local.syscalls import rename_noreplace, status
@@ -45,6 +45,7 @@ ITEM: Final = b"item"
 ORIGIN: Final = b"origin"
 _NO_INODE: Final = 0
 _NO_SYMLINKS: Final = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS}
+_NOT_EMPTY: Final = {errno.ENOTEMPTY, errno.EEXIST}
 _PATH_BYTES: Final = 4096  # PATH_MAX
 
 
@@ -113,7 +114,7 @@ class Trash:
                 return None
             if entry.expect is None or same_but_ctime(tag_of(found), entry.expect):
                 return None
-            kept = self._give_back(folder, RelPath(read_origin(folder)), found.mode)
+            kept = self._give_back(folder, origin_of(folder) or RelPath(ITEM), found.mode)
             self._remove(entry, folder)
             return kept
         finally:
@@ -149,7 +150,7 @@ class Trash:
                 yield entry
 
     def _give_back(self, folder: int, origin: RelPath, mode: int) -> RelPath:
-        """Move the item to its origin, or beside it under a conflict name, or to the top if the folder is gone."""
+        """Move the item to its origin, or beside it under a conflict name, or to the top if its folder can't."""
         for place in self._refuges(folder, origin, mode):
             try:
                 with parent_directory(self._root, place) as (directory, name):
@@ -158,12 +159,18 @@ class Trash:
                     return place
             except (FileExistsError, LocalChangedError):
                 continue
+            except PermissionError:
+                if not split(place)[0]:
+                    raise
         raise AssertionError("refuges are endless")
 
     def _refuges(self, folder: int, origin: RelPath, mode: int) -> Iterator[RelPath]:
         yield origin
         above, _, name = origin.rpartition(b"/")
-        content = self._content(folder) if stat.S_ISREG(mode) else None
+        content = None
+        if stat.S_ISREG(mode):
+            with contextlib.suppress(PermissionError):  # its name then says nothing of what is in it
+                content = self._content(folder)
         taken: set[bytes] = set()
         while True:
             copy = self._copy_name(name, content, taken)
@@ -197,10 +204,14 @@ class Trash:
             os.close(folder)
 
     def _remove(self, entry: Entry, folder: int) -> None:
-        """Remove an entry whose item is gone."""
+        """Remove an entry whose item is gone; what somebody else put into it stays, and the entry with it."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(ORIGIN, dir_fd=folder)
-        os.rmdir(entry.name, dir_fd=self._trash)
+        try:
+            os.rmdir(entry.name, dir_fd=self._trash)
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY:
+                raise
 
 
 def new_folder(trash: int, origin: RelPath) -> tuple[bytes, int]:
@@ -253,6 +264,14 @@ def read_origin(folder: int) -> bytes:
         return os.read(descriptor, _PATH_BYTES)
     finally:
         os.close(descriptor)
+
+
+def origin_of(folder: int) -> RelPath | None:
+    """Where an entry's item comes from, if that is noted and lies in the root: anybody may have made the entry."""
+    try:
+        return rel_path(read_origin(folder)) or None
+    except (OSError, UnsafeNameError):
+        return None
 
 
 def _encode(made_s: int, nanoseconds: int, expect: LocalTag, staged_ino: int) -> bytes:

@@ -22,12 +22,12 @@ import msgspec
 
 from blockfs.runtime.failures import said
 from syncer.core.model import PERMISSION_BITS, SPECIAL_BITS, RelPath
-from syncer.core.paths import PRIVATE, rel_path
-from syncer.errors import LocalChangedError, NotFoundError, UnsafeNameError, UsageError
+from syncer.core.paths import PRIVATE
+from syncer.errors import LocalChangedError, NotFoundError, UsageError
 from syncer.local.folder.private import TRASH
 from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory, parent_directory
 from syncer.local.syscalls import rename_noreplace, status
-from syncer.local.verbs.trash import ITEM, ORIGIN, decode_entry, new_folder, read_origin
+from syncer.local.verbs.trash import ITEM, ORIGIN, decode_entry, new_folder, origin_of
 
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFLNK: "symlink", stat.S_IFDIR: "directory"}
 
@@ -250,7 +250,7 @@ def _look(trash: int, name: bytes) -> Kept | None:
         item = status(ITEM, folder)
         if entry.expect is not None and item.ino == entry.staged_ino:
             return None
-        origin = _origin(folder)
+        origin = origin_of(folder)
     except FileNotFoundError:
         return None
     finally:
@@ -265,13 +265,6 @@ def _look(trash: int, name: bytes) -> Kept | None:
         size_bytes=item.size_bytes if stat.S_ISREG(item.mode) else 0,
         settled=entry.expect is None,
     )
-
-
-def _origin(folder: int) -> RelPath | None:
-    try:
-        return rel_path(read_origin(folder))
-    except (OSError, UnsafeNameError):
-        return None
 
 
 def _old_form(name: bytes, mode: int, size_bytes: int) -> Kept | None:

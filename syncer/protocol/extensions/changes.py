@@ -168,9 +168,9 @@ def _contradiction(page: ChangesPage, since: int) -> str | None:
     """What can't be in an honest reply."""
     if not since <= page.version <= MAX_SERIAL:
         return f"version {page.version} is not later than {since}"
-    if page.more and page.version == since:
-        return "there is more, but nothing was told"
     names = [row.name for row in page.objects] + list(page.deleted)
+    if page.more and (page.version == since or not names):  # asking on could go on for ever
+        return "there is more, but nothing was told"
     if len(set(names)) != len(names):
         return "a name occurs twice"
     outside = [row.state.version for row in page.objects if not since < row.state.version <= page.version]

@@ -117,6 +117,7 @@ class PithosClient(ServerChanges):
     async def _listed(self, begin: Callable[[], Pages]) -> tuple[ContainerInfo, Stamp, Pages]:
         """All pages, if the container did not change meanwhile; and the container before them."""
         self._reader.forget()
+        container = self._session.judge.container
         short = -1  # rows of a listing that had not all of the container
         for _ in range(_LISTING_TRIES):
             info, before = await self._session.look_at_container()
@@ -124,7 +125,7 @@ class PithosClient(ServerChanges):
             # The server has our page limit: a shorter page is the last. Otherwise only an empty one is: a server with a
             # lower limit would look as if it had lost everything behind it.
             full = MAX_ROWS if info.atomic else 1
-            count = full
+            count, endless = full, False
             while count >= full:
                 # Where deletions can be left half done, their remains are looked for in the whole container.
                 request = self._session.make.list_page(pages.last, whole=not info.atomic)
@@ -133,9 +134,14 @@ class PithosClient(ServerChanges):
                 count = await trio.to_thread.run_sync(pages.take, self._session.judge, reply)
                 if first and not info.atomic and self._session.judge.objects(reply) == pages.rows:
                     break  # the same reply says that the container has no more than that
+                endless = info.atomic and pages.rows > before.objects + MAX_ROWS
+                if endless:
+                    break  # it has grown since, or goes on for ever
             lacking = self._may_tell_all(info) and pages.rows < before.objects
-            if (pages.count > 1 or lacking) and (await self._session.look_at_container())[1] != before:
+            if (pages.count > 1 or lacking or endless) and (await self._session.look_at_container())[1] != before:
                 continue
+            if endless:
+                self._session.judge.bad(f"{container} lists more objects than the {before.objects} that it says it has")
             if lacking and (info.atomic or pages.rows != short):
                 # It ended early, which would look like deletions. Synnefo's count may be wrong for good: there a second
                 # listing that ends at the same place is believed.
@@ -145,7 +151,6 @@ class PithosClient(ServerChanges):
                 await PlainServer(self._session).finish_deletes(pages.found.hidden)
                 await self._cuts.forget_left(pages.found.hidden)
             return info, before, pages
-        container = self._session.judge.container
         if short >= 0:
             raise BadReplyError(f"{container} has more objects than the {short} that its listing names")
         raise RemoteUnavailableError(f"{container} keeps changing while it is being listed")

@@ -25,15 +25,20 @@ def main() -> None:
     """See the module."""
     folder, mode = sys.argv[1], int(sys.argv[2], 8)
     os.chdir(folder)  # from here on by relative paths: the way there may be root's
+    become_nobody()
+    place = new_place(Path())
+    served, found = trio.run(_pull, place, mode)
+    print(served, f"{found:o}")
+
+
+def become_nobody() -> None:
+    """Give up root's rights, and have the working directory."""
     if os.geteuid() == 0:
         os.chown(".", NOBODY, NOBODY)
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
     assert os.geteuid() != 0
-    place = new_place(Path())
-    served, found = trio.run(_pull, place, mode)
-    print(served, f"{found:o}")
 
 
 async def _pull(place: Place, mode: int) -> tuple[int, int]:

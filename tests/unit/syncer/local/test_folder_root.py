@@ -20,6 +20,7 @@ from syncer.core.model import ROOT, BaseRow, Content, Kind, LocalTag, Meta, Nid,
 from syncer.core.parts import Parts
 from syncer.core.rows import Origin
 from syncer.errors import LocalChangedError, RootIdentityError
+from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.root import LocalDirectory
 from syncer.ports.local import BlockReader
 from syncer.ports.localvalues import (
@@ -633,3 +634,37 @@ def test_small_files_are_read_at_once_and_each_has_its_own_fate(place: Place) ->
         assert isinstance(replaced, LocalChangedError)  # never through a link
 
     with_root(place, work)
+
+
+# --- the private folder
+
+
+def test_nothing_is_written_through_a_link_in_the_temp_folder(place: Place) -> None:
+    """Who may write there before it is ours could have a sync of root's empty any file."""
+    outside = place.path.parent / "outside"
+    outside.write_bytes(b"precious")
+    names = [f"clock.{os.getpid()}", "probe.1", "probe.2", "probe-fold.a"]
+    for name in names:
+        (place.path / ".blocksync/tmp" / name).symlink_to(outside)
+    (place.path / ".blocksync/tmp/probe.2").unlink()
+    (place.path / ".blocksync/tmp/probe.2").symlink_to(place.path.parent / "new")
+    with_root(place, lambda root: root.observe(NO_BASE))
+    descriptor = os.open(place.path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        private = PrivateFolder(descriptor)
+        private.probe_renames()
+        private.close()
+    finally:
+        os.close(descriptor)
+    assert outside.read_bytes() == b"precious"
+    assert not (place.path.parent / "new").exists()
+
+
+def test_a_folder_that_somebody_made_in_the_temp_folder_stays_and_stops_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("syncer.local.folder.root._STALE_TEMP_S", -1.0)
+    (place.path / ".blocksync/tmp/folder").mkdir()
+    (place.path / ".blocksync/tmp/file").touch()
+    with_root(place, lambda root: root.settle())
+    assert os.listdir(place.path / ".blocksync/tmp") == ["folder"]

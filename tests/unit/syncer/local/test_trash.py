@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -139,6 +141,42 @@ def test_what_is_not_ours_in_the_trash_folder_is_left_alone(place: Place) -> Non
     (place.path / ".blocksync/trash/1-2-zz").mkdir()
     with_root(place, look_again)
     assert sorted(os.listdir(place.path / ".blocksync/trash")) == ["1-2-zz", "notes"]
+
+
+@pytest.mark.parametrize("origin", ["../outside", "d/../../outside", "/outside", None])
+def test_an_origin_that_leads_out_of_the_root_leads_nowhere(place: Place, origin: str | None) -> None:
+    """Who may write to the private folder before it is ours could have a sync of root's put files anywhere."""
+    (place.path / "d").mkdir()
+    entry = place.path / ".blocksync/trash/1-00000001-1.1.1.1.0"
+    entry.mkdir()
+    (entry / "item").write_bytes(b"crafted")
+    if origin is not None:
+        (entry / "origin").symlink_to(origin)
+    with_root(place, look_again)
+    assert not (place.path.parent / "outside").exists()
+    assert place.visible() == {"item": b"crafted"}
+
+
+def test_what_somebody_puts_into_an_entry_stays_and_stops_nothing(place: Place) -> None:
+    """A file manager's own file in an entry must not end every cycle from the end of its retention on."""
+    for name in ("1-00000001", "1-00000001-1.1.1.1.0"):
+        entry = place.path / ".blocksync/trash" / name
+        entry.mkdir()
+        (entry / "item").write_bytes(b"old")
+        (entry / "origin").symlink_to(f"back from {name}")
+        (entry / ".directory").write_bytes(b"a file manager's")
+    for _ in range(2):
+        with_root(place, look_again)
+    assert place.visible() == {"back from 1-00000001-1.1.1.1.0": b"old"}
+    left = sorted(str(path.name) for path in (place.path / ".blocksync/trash").glob("*/*"))
+    assert left == [".directory", ".directory"]
+
+
+def test_an_unseen_version_comes_back_also_where_it_cannot_be_read_or_its_folder_not_be_written(tmp_path: Path) -> None:
+    """Else it stays in the trash and each cycle of that user ends with an error."""
+    command = [sys.executable, "-m", "tests.unit.syncer.local.nobodys_trash", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "back\n", "")
 
 
 def test_a_version_that_vanished_between_plan_and_trash_is_a_change(place: Place) -> None:

@@ -150,6 +150,7 @@ HONEST = ChangesPage(
         replace(HONEST, deleted=["b", "b"]),
         replace(HONEST, deleted=["a"]),
         replace(HONEST, version=10, objects=[], more=True),
+        replace(HONEST, objects=[], deleted=[], more=True),
         replace(HONEST, object_count=-1),
         replace(HONEST, bytes_used=-1),
     ],
