@@ -110,7 +110,7 @@ class App:
             return _fault(400, str(error))
         except TimeoutError:
             return _fault(408, "The body did not come", {"Connection": "close"})
-        except (BlockfsError, SyncerError) as error:
+        except (BlockfsError, SyncerError, OSError) as error:
             return _failed(request, visitor, error)
 
     async def _handle(self, request: Request, visitor: Visitor, pairs: Sequence[tuple[str, str]]) -> Response:
@@ -194,14 +194,14 @@ def _refused(refusal: Refusal) -> Response:
     if isinstance(refusal, MissingBlocks):
         return missing_reply(refusal)
     if isinstance(refusal, NotModified):
-        return reply(304, fields={} if refusal.tag is None else {"ETag": f'"{refusal.tag}"'})
+        return reply(304, fields={} if refusal.tag is None else {"ETag": refusal.tag})
     if isinstance(refusal, OverQuota) and refusal.details:
         fault = faults.Fault(code=refusal.status, message=refusal.message, details=refusal.details, name="fault")
         return reply(refusal.status, faults.encode_fault(fault), content_type=JSON)
     return _fault(refusal.status, refusal.message, refusal.headers)
 
 
-def _failed(request: Request, visitor: Visitor, error: BlockfsError | SyncerError) -> Response:
+def _failed(request: Request, visitor: Visitor, error: BlockfsError | SyncerError | OSError) -> Response:
     """Something is wrong on our side."""
     if isinstance(error, StoreClosedError):
         return _fault(503, "The server is shutting down")

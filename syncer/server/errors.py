@@ -67,7 +67,7 @@ class NotAllowed(Refusal):
 
 
 class Conflict(Refusal):
-    """409: a container that is not empty."""
+    """409: what is there stands in the way, e.g. the objects of a container that is to be deleted."""
 
     status = 409
 
@@ -140,7 +140,7 @@ class NotModified(Refusal):
     """304: no refusal to a person, but nothing is sent.
 
     Attributes:
-        tag: Entity tag of what the client has; None: not told.
+        tag: Entity tag of what the client has, as ETag tells it; None: not told.
     """
 
     status = 304

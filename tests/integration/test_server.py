@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.client
 import json
@@ -692,6 +693,7 @@ def test_a_client_that_goes_away_in_the_middle_disturbs_nobody(alice: Client, c:
     ("error", "status", "fault"),
     [
         (NoSpaceError("/data: disk full"), 507, "insufficientStorage"),
+        (OSError(errno.EIO, "Input/output error"), 500, "internalServerError"),
         (CorruptBlockError(b"x" * 32, "flipped"), 500, "corruptBlock"),
         (CorruptionError("the catalogue is damaged"), 500, "corruptBlock"),
         (BlockfsError("anything else"), 500, "internalServerError"),

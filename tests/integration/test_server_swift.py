@@ -133,6 +133,60 @@ def test_a_post_merges_a_containers_metadata_and_replaces_an_objects(swift: Swif
     assert head.headers["X-Object-Meta-B"] == "2"
 
 
+def test_what_is_to_be_removed_from_a_containers_or_an_accounts_metadata_is(swift: Swift) -> None:
+    for path, kind in (("/c", "Container"), ("", "Account")):
+        name = f"X_{kind}_Meta_A"
+        assert swift("POST", path, **{name: "1"}).status == 204
+        assert swift("POST", path, **{f"X_Remove_{kind}_Meta_A": "x"}).status == 204
+        assert name.replace("_", "-") not in swift("HEAD", path).headers
+
+
+def test_a_prefix_is_a_prefix_also_with_a_delimiter(swift: Swift) -> None:
+    for name in ("d/1", "d/2/x", "dd", "e"):
+        swift("PUT", f"/c/{name}", b"")
+
+    def listed(query: str) -> list[str]:
+        return swift("GET", f"/c?{query}").body.decode().split()
+
+    assert listed("prefix=d&delimiter=/") == ["d/", "dd"]
+    assert listed("prefix=d/&delimiter=/") == ["d/1", "d/2/"]
+    assert listed("path=d") == listed("path=d/") == ["d/1"]
+    assert listed("path=") == ["dd", "e"]
+
+
+def test_a_listing_ends_where_it_is_to_end_and_never_goes_back(swift: Swift) -> None:
+    """Breaks when a client that deletes what it lists is told more than it asked for."""
+    for name in ("a", "b", "c/x", "d"):
+        swift("PUT", f"/c/{name}", b"")
+    swift("PUT", "/d")
+    assert swift("GET", "/c?end_marker=b").body == b"a\n"
+    assert swift("GET", "/c?marker=a&end_marker=d&delimiter=/").body == b"b\nc/\n"
+    assert swift("GET", "?end_marker=d").body == b"c\n"
+    for path in ("/c", ""):
+        assert swift("GET", f"{path}?reverse=true").status == 400
+    swift("DELETE", "/d")
+
+
+def test_a_copy_of_a_part_or_without_the_metadata_is_refused(swift: Swift) -> None:
+    """Breaks when the whole is stored, or the old metadata are, where something else was asked for."""
+    swift("PUT", "/c/f", b"0123456789", X_Object_Meta_A="1")
+    assert swift("COPY", "/c/f", Destination="c/g", Range="bytes=0-3").status == 400
+    assert swift("PUT", "/c/g", b"", X_Copy_From="c/f", Range="bytes=0-3").status == 400
+    assert swift("COPY", "/c/f", Destination="c/g", X_Fresh_Metadata="true").status == 400
+    assert swift("HEAD", "/c/g").status == 404
+    assert swift("COPY", "/c/f", Destination="c/g", X_Fresh_Metadata="False").status == 201
+
+
+def test_what_has_not_changed_has_the_same_etag(swift: Swift, pithos: Client) -> None:
+    swift("PUT", "/c/f", b"data")
+    assert swift("GET", "/c/f", If_None_Match=md5(b"data")).headers["ETag"] == md5(b"data")
+    etag = pithos("HEAD", "/c/f").headers["ETag"]
+    assert pithos("GET", "/c/f", If_None_Match=etag).headers["ETag"] == etag
+    pithos.put_hashmap("/c/g", 9, pithos.upload("c", b"by blocks"))
+    reply = swift("GET", "/c/g", If_None_Match="*")
+    assert (reply.status, reply.headers["ETag"]) == (304, None)
+
+
 def test_replies_have_swifts_headers(swift: Swift) -> None:
     reply = swift("PUT", "/c/f", b"x")
     assert reply.headers["X-Trans-Id"].startswith("tx")
@@ -185,6 +239,24 @@ def test_segments_that_are_gone_leave_nothing(swift: Swift) -> None:
     swift("PUT", "/c/f", b"", X_Object_Manifest="none/%C3%A9")
     assert swift("GET", "/c/f").body == b""
     assert swift("HEAD", "/c/f").headers["X-Object-Manifest"] == "none/%C3%A9"
+
+
+def test_a_manifest_is_had_by_itself(swift: Swift) -> None:
+    swift("PUT", "/c/parts/f/1", b"abc")
+    swift("PUT", "/c/f", b"own", X_Object_Manifest="c/parts/f/")
+    got = swift("GET", "/c/f?multipart-manifest=get")
+    assert (got.body, got.headers["ETag"], got.headers["X-Object-Manifest"]) == (b"own", md5(b"own"), "c/parts/f/")
+
+
+def test_an_object_of_too_many_segments_is_not_cut(swift: Swift, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks when what is read of it looks whole and is not."""
+    monkeypatch.setattr("syncer.server.store.reading.MAX_ROWS", 2)
+    for number in range(3):
+        swift("PUT", f"/c/parts/f/{number}", b"x")
+    swift("PUT", "/c/f", b"", X_Object_Manifest="c/parts/f/")
+    assert swift("GET", "/c/f").status == swift("HEAD", "/c/f").status == 409
+    swift("DELETE", "/c/parts/f/2")
+    assert swift("GET", "/c/f").body == b"xx"
 
 
 @pytest.mark.parametrize("value", ["", "c", "c/", "/", "../x", "%FF/x"])

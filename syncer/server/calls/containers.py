@@ -60,7 +60,7 @@ async def head_account(call: Call, at: Place) -> Response:
 async def post_account(call: Call, order: SettingsOrder) -> Response:
     """An account's metadata."""
     await call.run(call.store.set_account, call.target.account, order)
-    return reply(202)
+    return _settled(call)
 
 
 async def list_containers(call: Call, order: ListingOrder) -> Response:
@@ -126,7 +126,11 @@ async def put_container(call: Call, order: SettingsOrder) -> Response:
 async def post_container(call: Call, order: SettingsOrder) -> Response:
     """A container's settings."""
     await call.run(call.store.set_container, call.target.account, call.target.container, order)
-    return reply(202)
+    return _settled(call)
+
+
+def _settled(call: Call) -> Response:
+    return reply(204 if call.target.is_swift else 202)
 
 
 async def empty_container(call: Call, at: Place) -> Response:

@@ -12,6 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from syncer.protocol import swift
 from syncer.protocol.extensions import blocklists, hashmap_delta
 from syncer.protocol.pithos import byteranges, hashmap, headers, listing, sharing
+from syncer.protocol.pithos.names import quote_name
 from syncer.server.calls import memory
 from syncer.server.calls.call import JSON, Call, reply
 from syncer.server.catalogue.conditions import range_fits
@@ -102,7 +103,9 @@ def _open(call: Call, order: ReadOrder) -> ObjectView:
 def _fields(call: Call, order: ReadOrder, opened: ObjectView) -> dict[str, str]:
     """Describe a version in a reply, all but Content-Length."""
     fields = {**call.object_fields(opened.state), **_sharing_fields(call, order.place)}
-    if call.target.is_swift and opened.record.manifest:
+    if call.target.is_swift and opened.record.manifest and not order.joins:
+        fields[swift.MANIFEST] = quote_name(opened.record.manifest)
+    elif call.target.is_swift and opened.record.manifest:
         fields |= swift.manifest_fields(opened.record.manifest, (segment.state.md5 for segment in opened.segments))
     return fields
 

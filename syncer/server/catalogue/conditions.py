@@ -51,6 +51,11 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
             return None if current is None else current.etag
         return "" if current.md5 is None else current.md5.hex()
 
+    def told_tag(self, current: ObjectState) -> str | None:
+        """The same as the ETag of a reply; None if none is known."""
+        tag = self.tag_of(current)
+        return (tag or None) if self.by_md5 else f'"{tag}"'
+
 
 UNCONDITIONAL: Final = Conditions()
 

@@ -61,12 +61,12 @@ def names(view: Reading, container: ContainerRecord, wanted: Selection) -> list[
 
 
 def _rows(view: Reading, container: ContainerRecord, wanted: Selection) -> Iterator[ObjectRow | SubdirectoryRow]:
-    head, marker = wanted.prefix.encode("utf-8"), wanted.marker.encode("utf-8")
+    head, marker, end = (text.encode("utf-8") for text in (wanted.prefix, wanted.marker, wanted.end))
     start: bytes | None = max(head, marker + b"\0" if marker else b"")
     while start is not None:
         group = None
         for name, row in view.names(container.container_id, start):
-            if not name.startswith(head):
+            if not name.startswith(head) or (end and name >= end):
                 return
             state = _state(view, name, row, wanted)
             if state is None:

@@ -168,6 +168,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         marker: Only what is behind this name, which need not exist.
+        end: Only what is before this name; "" for no end.
         prefix: Only names that begin so.
         delimiter: Names that have it behind the prefix are grouped: one row stands for all that agree up to and with
             the first one. "" groups nothing.
@@ -180,6 +181,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     marker: str = ""
+    end: str = ""
     prefix: str = ""
     delimiter: str = ""
     hides_groups: bool = False

@@ -21,6 +21,7 @@ BULK_DELETE: Final = "bulk-delete"
 _POLICY_PREFIX: Final = "x-container-policy-"
 _POLICIES: Final = frozenset({headers.CONTAINER_QUOTA.lower(), headers.CONTAINER_VERSIONING.lower()})
 _VERSIONING: Final = {"auto": True, "none": False}
+_TRUE: Final = frozenset({"true", "1", "yes", "on", "t", "y"})  # OpenStack's
 _GROUP_PREFIX: Final = "x-account-group-"
 _SETTINGS_PREFIXES: Final = (_POLICY_PREFIX, headers.CONTAINER_META_PREFIX.lower())
 
@@ -56,7 +57,7 @@ def account_settings(asked: Asked) -> SettingsOrder:
     group = next((name for name, _ in asked.pairs if name.startswith(_GROUP_PREFIX)), None)
     if group is not None:
         raise BadRequest(f"This server does not support groups of accounts ({group!r})")
-    return SettingsOrder(meta=asked.meta(headers.ACCOUNT_META_PREFIX), replaces_meta=not asked.is_update)
+    return SettingsOrder(meta=_settings_meta(asked, headers.ACCOUNT_META_PREFIX), replaces_meta=not asked.is_update)
 
 
 def bulk_deletion(asked: Asked) -> bool:
@@ -75,7 +76,8 @@ def containers(asked: Asked) -> ListingOrder:
     """GET of an account."""
     as_json = asked.wants_json
     marker, prefix, limit = asked.page()
-    return ListingOrder(selection=Selection(marker=marker, prefix=prefix, limit=limit), as_json=as_json)
+    selection = Selection(marker=marker, end=_end(asked), prefix=prefix, limit=limit)
+    return ListingOrder(selection=selection, as_json=as_json)
 
 
 def listing(asked: Asked) -> ListingOrder:
@@ -86,16 +88,18 @@ def listing(asked: Asked) -> ListingOrder:
     as_json = asked.wants_json
     marker, prefix, limit = asked.page()
     parameters, delimiter = asked.target.parameters, asked.delimiter
-    path = parameters.get("path", "")
-    if path:
+    path, is_swift = parameters.get("path", ""), asked.target.is_swift
+    in_path = "path" in parameters if is_swift else bool(path)
+    if in_path:
         prefix, delimiter = path, "/"
-    if prefix and delimiter and not prefix.endswith(delimiter):
-        prefix += delimiter  # as in Pithos: with a delimiter, the prefix is a directory
+    if prefix and delimiter and not prefix.endswith(delimiter) and (in_path or not is_swift):
+        prefix += delimiter  # a directory; in Pithos, with a delimiter, any prefix is
     selection = Selection(
         marker=marker,
+        end=_end(asked),
         prefix=prefix,
         delimiter=delimiter,
-        hides_groups=bool(path),
+        hides_groups=in_path,
         limit=limit,
         only_shared="shared" in parameters,
         until_us=asked.until_us,
@@ -106,6 +110,19 @@ def listing(asked: Asked) -> ListingOrder:
     return ListingOrder(
         selection=selection, since=None if since is None else headers.parse_http_date(since), as_json=as_json
     )
+
+
+def _end(asked: Asked) -> str:
+    """Where a listing of OpenStack's ends.
+
+    Raises:
+        BadRequest: It is to begin there, and to go back.
+    """
+    if not asked.target.is_swift:
+        return ""
+    if (asked.parameter("reverse") or "").lower() in _TRUE:
+        raise BadRequest("This server does not list in reverse order")
+    return asked.parameter("end_marker") or ""
 
 
 def shared_listing(asked: Asked) -> ListingOrder:
@@ -154,9 +171,15 @@ def settings(asked: Asked) -> SettingsOrder:
     return SettingsOrder(
         quota_bytes=asked.number(headers.CONTAINER_QUOTA),
         keeps_history=None if versioning is None else _VERSIONING[versioning],
-        meta=asked.meta(headers.CONTAINER_META_PREFIX),
+        meta=_settings_meta(asked, headers.CONTAINER_META_PREFIX),
         replaces_meta=asked.method == "POST" and not asked.is_update,
     )
+
+
+def _settings_meta(asked: Asked, prefix: str) -> dict[str, str]:
+    """What is set, and with OpenStack's X-Remove-… what is removed."""
+    removed = asked.meta(prefix.replace("X-", "X-Remove-", 1)) if asked.target.is_swift else {}
+    return {**dict.fromkeys(removed, ""), **asked.meta(prefix)}
 
 
 def has_blocks(asked: Asked) -> bool:

@@ -106,7 +106,7 @@ def read(asked: Asked) -> ReadOrder:
         place=asked.place,
         version=asked.number_parameter("version"),
         conditions=asked.conditions(),
-        joins=asked.target.is_swift and not asked.is_foreign,
+        joins=asked.target.is_swift and not asked.is_foreign and asked.parameter("multipart-manifest") != "get",
     )
 
 
@@ -257,6 +257,7 @@ def shared_version(asked: Asked) -> int | None:
 
 def _transfer(asked: Asked, source: Place, destination: Place, order: TransferOrder, *, moves: bool) -> Transfer:
     _require_no_manifest(asked)
+    _require_whole(asked)
     delimiter = asked.delimiter
     if source.account != destination.account and (moves or delimiter):
         text = "What another account shares "
@@ -300,6 +301,13 @@ def _require_no_manifest(asked: Asked) -> None:
     """Only a PUT with a body of its own makes an object of segments."""
     if asked.header(swift.MANIFEST) is not None:
         raise BadRequest(f"{swift.MANIFEST} does not go together with this request")
+
+
+def _require_whole(asked: Asked) -> None:
+    """Refuse what makes of a copy of OpenStack's something else than a copy."""
+    for name in ("Range", "X-Fresh-Metadata") if asked.target.is_swift else ():
+        if (asked.header(name) or "false").lower() != "false":
+            raise BadRequest(f"This server copies objects as a whole, without the header {name!r}")
 
 
 def _require_supported(asked: Asked, more: tuple[str, ...] = ()) -> None:

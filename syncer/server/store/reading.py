@@ -15,13 +15,13 @@ from blockfs.blocks.ids import ID_SIZE, BlockId
 from blockfs.errors import BlockfsError
 from syncer.protocol.extensions.hashmap_delta import Splice
 from syncer.protocol.pithos.headers import ObjectState
-from syncer.protocol.pithos.listing import VersionRow
+from syncer.protocol.pithos.listing import MAX_ROWS, VersionRow
 from syncer.server.catalogue import containers, contents, listings, objects
 from syncer.server.catalogue.catalogue import Catalogue, Reading
 from syncer.server.catalogue.conditions import Verdict, judge_read
 from syncer.server.catalogue.orders import Place, ReadOrder, Selection
 from syncer.server.catalogue.schema import VersionRecord, uuid_text
-from syncer.server.errors import NotFound, NotModified, PreconditionFailed, Refusal
+from syncer.server.errors import Conflict, NotFound, NotModified, PreconditionFailed, Refusal
 from syncer.server.store import deltas
 
 _READ_STEP_BYTES: Final = 1 << 20  # of content in one thread call: a call costs some 50 µs
@@ -60,6 +60,7 @@ class ObjectReader:
             NotFound: No such container, object or version.
             PreconditionFailed: A condition doesn't hold.
             NotModified: The client has it already.
+            Conflict: It is made of too many segments.
         """
         with self._catalogue.reading() as view:
             serial, record = objects.read_version(view, order.place, order.version)
@@ -71,7 +72,7 @@ class ObjectReader:
             if verdict is Verdict.FAILED:
                 raise PreconditionFailed(f"Precondition failed: it is at version {serial}")
             if verdict is Verdict.NOT_MODIFIED:
-                raise NotModified(conditions.tag_of(state))
+                raise NotModified(conditions.told_tag(state))
             opened = _view(serial, record)
             return self._joined(view, order.place.account, opened) if joins else opened
 
@@ -87,7 +88,9 @@ class ObjectReader:
             _, record = containers.existing(view, account, container)
         except NotFound:
             return opened
-        rows = listings.names(view, record, Selection(prefix=prefix))
+        rows = listings.names(view, record, Selection(prefix=prefix, limit=MAX_ROWS + 1))
+        if len(rows) > MAX_ROWS:  # a content without the rest would look whole
+            raise Conflict(f"More than {MAX_ROWS} objects have names that begin with {opened.record.manifest[:200]!r}")
         # Of a segment nothing is told but its bytes: thousands of them with their metadata would be some 100 MB.
         segments = tuple(_view(row.newest, replace(view.existing_version(row.newest), meta={})) for row in rows)
         size = sum(segment.state.size_bytes for segment in segments)

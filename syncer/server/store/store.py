@@ -14,7 +14,7 @@ import time
 import uuid as uuids
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final, Self
 
 import msgspec
@@ -182,7 +182,8 @@ class Store(PartWriter):
     def containers(self, account: str, wanted: Selection) -> list[ContainerRow]:
         """An account's containers by name: those behind the marker that have the prefix."""
         with self._catalogue.reading() as view:
-            return list(islice(containers.all_of(view, account, wanted.marker, wanted.prefix), wanted.limit))
+            found = containers.all_of(view, account, wanted.marker, wanted.prefix)
+            return list(islice(takewhile(lambda row: not wanted.end or row.name < wanted.end, found), wanted.limit))
 
     def create_container(self, account: str, container: str, order: SettingsOrder = NO_SETTINGS) -> bool:
         """Make a container; False if it exists. Its settings are changed either way."""
