@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
 from pathlib import Path
 
@@ -42,3 +43,11 @@ def test_a_folder_that_is_no_servers_is_refused(tmp_path: Path) -> None:
     ended = Machines(tmp_path).run("usage", tmp_path, expect=10)
     assert "is no server's" in ended.stderr
     assert not list(tmp_path.glob("catalogue*"))
+
+
+def test_a_folder_whose_name_is_no_utf8_is_served_and_told(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    with ServerProcess([BLOCKSYNC, "serve", str(folder), "--listen", "127.0.0.1:0", "--json"]) as server:
+        assert json.loads(server.ready_line)["token_file"].endswith("caf\\xe9/token")
+        told = Machines(tmp_path).run("usage", folder, "--json").stdout.splitlines()
+    assert json.loads(told[0])["directory"].endswith("caf\\xe9")

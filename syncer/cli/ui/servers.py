@@ -44,9 +44,9 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def noted(folder: str, served: Served) -> Iterator[None]:
-    """While it runs, a server is noted. That it can't be is no reason not to serve."""
+    """While it runs, a server is noted. That it can't be is no reason not to serve: nor is a name that is no UTF-8."""
     path = _path(folder, served.directory)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, UnicodeEncodeError):
         os.makedirs(folder, mode=0o700, exist_ok=True)
         _clear(folder)
         write_atomically(path, msgspec.json.encode(served))

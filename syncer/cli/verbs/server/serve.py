@@ -121,7 +121,7 @@ def _warn_of_plain(listener: socket.socket) -> None:
 def _ready(address: str, token_path: str, *, as_json: bool) -> None:
     """The lines that say so; whoever started us waits for `listening on`, which comes last."""
     if as_json:
-        output.json_line("listening", {"url": address, "token_file": token_path})
+        output.json_line("listening", {"url": address, "token_file": output.shown(os.fsencode(token_path))})
         return
     output.note(f"tokens: {token_path}")
     click.echo(f"listening on {address}")

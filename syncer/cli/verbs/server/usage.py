@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import click
 
-from blockfs.runtime.output import JsonValue, json_line, note
+from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import format_size
 from syncer.cli.output import columns
 from syncer.cli.ui.servers import kept_in
@@ -52,7 +52,7 @@ def command(*, directory: str, token_file: str | None, is_all: bool, as_json: bo
 
 def _tell(found: StoreFacts, directory: str) -> None:
     fields: dict[str, JsonValue] = {
-        "directory": directory,
+        "directory": shown(os.fsencode(directory)),
         "block_size": found.block_size,
         "stored_bytes": found.stored_bytes,
         "versions": found.versions,
