@@ -15,6 +15,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from benchmarks.harness import Result
+from benchmarks.plots import limits
 from scripts.screens import Scene
 from tests.kit.chromium import Visit, chromium, visit
 
@@ -25,8 +26,23 @@ _REST_S = 10.0
 _LOOK_S = 0.05  # between looks at its memory: what it reads of a state is mapped for that long
 
 
+ALLOWED = {"s": 0.3, "% of a core": 2.0, "MB": 30.0}
+"""By unit."""
+
+
 def run() -> list[Result]:
-    """Both, in one run."""
+    """Both, in one run; with their plot."""
+    found = _run()
+    draw(found)
+    return found
+
+
+def draw(found: list[Result]) -> None:
+    """Their plot."""
+    limits("page", "What the page takes", found, lambda row: ALLOWED[row.unit])
+
+
+def _run() -> list[Result]:
     home = Path(tempfile.mkdtemp(prefix="blocksync-page-"))
     scene = Scene(home)
     try:

@@ -1,16 +1,15 @@
-"""Transfers: connections, many small files on a slow line, changed blocks; next to rsync, rclone, restic and unison."""
+"""Transfers: connections, many small files on a slow line, changed blocks; next to rsync and rclone."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE
@@ -296,50 +295,5 @@ def _blocks(where: str, *, line: bool) -> list[Result]:
     ]
 
 
-# --- other tools on 200 MiB
-
-
-def tools() -> list[Result]:
-    """The rows of bench_sync with rclone, restic and unison."""
-    data = os.urandom(200 << 20)
-    found: list[Result] = []
-    steps: dict[str, Callable[[Path], list[tuple[str, list[str | Path]]]]] = {
-        "rclone, local": lambda home: [("", ["rclone", "copy", home / "first", home / "second"])],
-        "restic, local": lambda home: [
-            (
-                "",
-                ["restic", "--no-cache", "-q", "-r", home / "repo", "--insecure-no-password", "backup", home / "first"],
-            )
-        ],
-        "unison, local": lambda home: [("", ["unison", "-batch", "-silent", home / "first", home / "second"])],
-    }
-    names = ("push 200 MiB, new", "push, unchanged", "push, one block changed")
-    for subject, of in steps.items():
-        values: dict[str, list[float]] = {name: [] for name in names}
-        for _ in range(REPETITIONS):
-            with tempfile.TemporaryDirectory(prefix="blocksync-tools-") as folder:
-                home = Path(folder)
-                (home / "first").mkdir()
-                (home / "second").mkdir()
-                environment = {**os.environ, "HOME": folder, "RESTIC_PASSWORD": "x", "UNISON": f"{folder}/.unison"}
-                if subject.startswith("restic"):
-                    subprocess.run(["restic", "-q", "-r", home / "repo", "init"], env=environment, check=True)
-                command = [part for part in of(home)[0][1] if part != "--insecure-no-password"]
-                write(home / "first" / "image", data)
-                for name in names:
-                    if name.endswith("changed"):
-                        with (home / "first" / "image").open("r+b") as file:
-                            file.seek(100 << 20)
-                            file.write(os.urandom(4096))
-                    values[name].append(seconds(lambda: subprocess.run(command, env=environment, check=True)))  # noqa: B023
-        found += [Result(work=name, subject=subject, unit="s", values=each) for name, each in values.items()]
-    return found
-
-
 def _command(*command: str | Path) -> None:
     subprocess.run(list(map(str, command)), check=True, capture_output=True)
-
-
-def available() -> bool:
-    """Whether the other tools are there (Debian packages rsync, rclone, restic, unison)."""
-    return all(shutil.which(name) for name in ("rsync", "rclone", "restic", "unison"))

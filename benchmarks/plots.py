@@ -1,8 +1,9 @@
-"""The plots of docs/reference/benchmarks.md, from results/*.jsonl: SVG, one line per subject."""
+"""The plots of docs/reference/benchmarks.md, from results/*.jsonl: SVG; lines, or bars beside a limit."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib as mpl
@@ -32,6 +33,34 @@ def plot(name: str, title: str, x_label: str, results: list[Result]) -> Path:
     axes.set_title(title)
     axes.legend()
     axes.grid(alpha=0.3)
+    figure.tight_layout()
+    path = PLOTS / f"{name}.svg"
+    figure.savefig(path, metadata={"Date": None})
+    plt.close(figure)
+    return path
+
+
+def limits(name: str, title: str, results: list[Result], allowed: Callable[[Result], float]) -> Path:
+    """Draw medians as bars, each as a share of what is allowed, whatever its unit; all values as points.
+
+    Args:
+        name: Of the file.
+        title: Above it.
+        results: Its rows.
+        allowed: What a row may be, in its unit.
+    """
+    PLOTS.mkdir(exist_ok=True)
+    figure, axes = plt.subplots(figsize=(7.6, 0.8 + 0.45 * len(results)))
+    for place, row in enumerate(reversed(results)):
+        most = allowed(row)
+        axes.barh(place, 100 * row.median / most, color="C0" if row.median <= most else "C3", height=0.6)
+        axes.plot([100 * value / most for value in row.values], [place] * len(row.values), "k.", alpha=0.4)
+        axes.annotate(f" {row.median:.2g} {row.unit}", (100 * max(row.values) / most, place), va="center")
+    axes.axvline(100, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(results)), [row.work for row in reversed(results)])
+    axes.set_xlabel("of what is allowed, %")
+    axes.set_xlim(0, max(125, *(130 * max(row.values) / allowed(row) for row in results)))
+    axes.set_title(title)
     figure.tight_layout()
     path = PLOTS / f"{name}.svg"
     figure.savefig(path, metadata={"Date": None})
