@@ -276,9 +276,12 @@ class Filesystem:
         """Make a file that shares the content of another one; see `Cloner.clone`. Returns its inode."""
         return self._cloner.clone(source, parent, name)
 
-    def copy_range(self, source: int, offset: int, destination: int, to: int, length: int) -> int:
+    def copy_range(
+        self, source: int, offset: int, destination: int, to: int, length: int, *, by_pages: bool = False
+    ) -> int:
         """Copy the beginning of a range from file to file; see `RangeCopier.copy`. Returns how many bytes."""
-        return self.with_room(partial(self._range_copier.copy, source, offset, destination, to, length))
+        copy = partial(self._range_copier.copy, source, offset, destination, to, length, by_pages=by_pages)
+        return self.with_room(copy)
 
     def close(self, *, seal: bool = False) -> None:
         """Unmount: commit everything and let go of the volume. Idempotent. Staged data stay staged unless `seal`.

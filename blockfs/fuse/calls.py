@@ -443,6 +443,9 @@ class Calls:
     ) -> int:
         """Copy the beginning of a range, or all of it; always in a thread. The kernel has handed over its pages.
 
+        Whole pages only: it drops those that were copied to when this returns, and with them what somebody has stored
+        in the rest of such a page through a mapping since (fuse_copy_file_range). What is refused it copies itself.
+
         Args:
             fh_in: A handle of the source.
             offset_in: First byte there.
@@ -457,7 +460,7 @@ class Calls:
             Bytes that were copied, below 2 GiB + 1 (the protocol has 32 bits for them); 0: the source has no more.
 
         Raises:
-            FsError: EINVAL: flags, ranges that overlap; EFBIG; EROFS: in a snapshot.
+            FsError: EINVAL: flags, ranges that overlap; EFBIG; EROFS: in a snapshot; EOPNOTSUPP: not a whole page.
             NoSpaceError: The host is nearly full.
         """
         if flags:
@@ -468,7 +471,7 @@ class Calls:
         if kill_privileges:
             self._names.kill_privileges(ino)
         length = min(length, _COPY_BYTES)
-        done = self._filesystem.copy_range(source.ino, offset_in, ino, offset_out, length)
+        done = self._filesystem.copy_range(source.ino, offset_in, ino, offset_out, length, by_pages=True)
         if source.reading_is_access:
             self._names.accessed(source.ino)
         return done

@@ -131,10 +131,12 @@ class HotDirectory:
     def _fsync(self, fd: int, *, datasync: bool = False, handle: int | None = None) -> None:
         os.fsync(fd)
 
-    def copy_range(self, source: int, offset_in: int, target: int, offset_out: int, length: int) -> int:
+    def copy_range(
+        self, source: int, offset_in: int, target: int, offset_out: int, length: int, *, by_pages: bool = False
+    ) -> int:
         """As `Filesystem.copy_range`, by bytes."""
         if not {source, target} & self._hot.keys():
-            return self._copy_range(source, offset_in, target, offset_out, length)
+            return self._copy_range(source, offset_in, target, offset_out, length, by_pages=by_pages)
         data = self._files.read(source, offset_in, length, may_block=True)
         if source == target and abs(offset_in - offset_out) < len(data):
             raise FsError(errno.EINVAL, "ranges overlap")

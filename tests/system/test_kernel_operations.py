@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import mmap
 import os
 import random
 import select
@@ -210,6 +211,23 @@ def _copies() -> dict[object, object]:
 def test_copies_of_ranges_answer_as_on_ext4(pair: Pair) -> None:
     """What was written a moment ago is copied too, and what the kernel had of the target is gone."""
     pair.same(_copies)
+
+
+def test_a_copy_to_a_part_of_a_page_leaves_what_is_mapped_there_to_the_kernel(
+    place: Path, shared_mount: Mounted
+) -> None:
+    """It drops the pages of a copy that we made, and a store into the rest of such a page was lost with them."""
+    (place / "from").write_bytes(b"f" * 8192)
+    (place / "to").write_bytes(b"t" * 8192)
+    before = requests(shared_mount)
+    with open(place / "from", "rb") as source, open(place / "to", "r+b") as target:
+        with mmap.mmap(target.fileno(), 8192) as mapped:
+            for at in (100, 4196):
+                mapped[at - 100] = ord("m")
+                assert os.copy_file_range(source.fileno(), target.fileno(), 200, 0, at) == 200
+                mapped[at - 99] = ord("m")
+            assert mapped[:] == (b"mm" + b"t" * 98 + b"f" * 200 + b"t" * 3796) * 2
+        assert requests(shared_mount)["copy_file_range"] == before.get("copy_file_range", 0) + 2
 
 
 def test_a_file_without_a_name_can_be_given_one(place: Path, shared_mount: Mounted) -> None:

@@ -54,7 +54,7 @@ class RangeCopier:
         self._files = files
         self._new_names = new_names
 
-    def copy(self, source: int, offset: int, destination: int, to: int, length: int) -> int:
+    def copy(self, source: int, offset: int, destination: int, to: int, length: int, *, by_pages: bool = False) -> int:
         """Copy the beginning of a range. A crash leaves what was there or what is copied, page by page.
 
         Args:
@@ -63,13 +63,14 @@ class RangeCopier:
             destination: A regular file, perhaps the same: then the ranges must not overlap.
             to: First byte there; it grows as needed.
             length: Bytes, of which those past the end of the source don't count.
+            by_pages: Change whole pages of the destination only, the last one up to its end.
 
         Returns:
             Bytes that were copied: at least 1, if there are any.
 
         Raises:
             FsError: EINVAL: no such ranges, or they overlap; EFBIG beyond 2**63-1; ENOENT; EISDIR, EINVAL: what is
-                no regular file; EROFS: the destination is in a snapshot.
+                no regular file; EROFS: the destination is in a snapshot; EOPNOTSUPP: the first page is not whole.
             FlushFailedError: Something that was written to the range is lost.
             NoSpaceError: The host is nearly full.
             BlockfsError: A block of the range, or below staged data of one of the files, is missing or corrupt.
@@ -78,13 +79,15 @@ class RangeCopier:
             raise FsError(errno.EINVAL, f"{length} bytes at {offset} of inode {source} to {to}")
         if to >= MAX_SIZE and length:
             raise FsError(errno.EFBIG, f"inode {destination}: a copy to {to}")
+        if by_pages and to % PAGE:
+            raise FsError(errno.EOPNOTSUPP, f"inode {destination}: a copy to {to}, within a page")
         length = min(length, MAX_SIZE - to)
         while not (self._files.is_hot(source) or self._files.is_hot(destination)):
             with suppress(HasHotFileError):
-                return self._copy_cold(source, offset, destination, to, length)
-        return self._copy_hot(source, offset, destination, to, length)
+                return self._copy_cold(source, offset, destination, to, length, by_pages=by_pages)
+        return self._copy_hot(source, offset, destination, to, length, by_pages=by_pages)
 
-    def _copy_cold(self, source: int, offset: int, destination: int, to: int, length: int) -> int:
+    def _copy_cold(self, source: int, offset: int, destination: int, to: int, length: int, *, by_pages: bool) -> int:
         """Copy where no file has a hot file: what they hold is sealed, and shared, or copied."""
         for _ in range(_TRIES):
             with self._stores.lock:
@@ -104,10 +107,9 @@ class RangeCopier:
                 if found.length < _WORTH_SEALING:
                     break
             self._sealer.seal(unsealed)
-        data = self._files.read(source, offset, min(found.length, _BYTES), may_block=True)
-        return self._files.write(destination, to, data, may_block=True) if data else 0
+        return self._copy_bytes(source, offset, destination, to, found.length, by_pages=by_pages)
 
-    def _copy_hot(self, source: int, offset: int, destination: int, to: int, length: int) -> int:
+    def _copy_hot(self, source: int, offset: int, destination: int, to: int, length: int, *, by_pages: bool) -> int:
         """Copy where at least one of the files has a hot file: what it holds is shared by the host, or copied."""
         with self._stores.lock:
             self._table.writable_row(destination)
@@ -118,7 +120,17 @@ class RangeCopier:
         shared = self._files.share(source, offset, destination, to, length)
         if shared:
             return shared
+        return self._copy_bytes(source, offset, destination, to, length, by_pages=by_pages)
+
+    def _copy_bytes(self, source: int, offset: int, destination: int, to: int, length: int, *, by_pages: bool) -> int:
         data = self._files.read(source, offset, min(length, _BYTES), may_block=True)
+        if by_pages and len(data) % PAGE:
+            with self._stores.lock:
+                has_more = to + len(data) < self._size(destination)
+            if has_more:
+                data = data[: len(data) // PAGE * PAGE]
+                if not data:
+                    raise FsError(errno.EOPNOTSUPP, f"inode {destination}: a copy to {to}, of less than a page")
         return self._files.write(destination, to, data, may_block=True) if data else 0
 
     def _size(self, ino: int) -> int:

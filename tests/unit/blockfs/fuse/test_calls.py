@@ -659,6 +659,23 @@ def test_a_copy_says_no_more_than_the_protocol_can(calls: Calls) -> None:
     assert done == 10 << 30
 
 
+def test_a_copy_changes_no_page_in_part_and_leaves_that_to_the_kernel(calls: Calls) -> None:
+    """The kernel drops the page, and what a program stored in the rest of it through a mapping meanwhile was lost."""
+    (source, _), (target, copied) = created(calls), created(calls, b"copy")
+    data = os.urandom(2 * PAGE + 100)
+    calls.write(source, 0, data)
+    calls.write(target, 0, bytes(4 * PAGE))
+    copy = partial(calls.copy_file_range, source, may_block=True)
+    fails_with(errno.EOPNOTSUPP, copy, 0, target, 100, PAGE, 0)
+    fails_with(errno.EOPNOTSUPP, copy, 0, target, PAGE, 100, 0)
+    fails_with(errno.EOPNOTSUPP, copy, 2 * PAGE, target, PAGE, PAGE, 0)
+    assert calls.read(target, 0, 4 * PAGE) == bytes(4 * PAGE)
+    assert copy(0, target, PAGE, 2 * PAGE + 100, 0) == 2 * PAGE
+    assert copy(2 * PAGE, target, 4 * PAGE, PAGE, 0) == 100  # at the end: nobody has more of that page
+    assert calls.read(target, 0, 5 * PAGE) == bytes(PAGE) + data[: 2 * PAGE] + bytes(PAGE) + data[2 * PAGE :]
+    assert calls.getattr(copied).size_bytes == 4 * PAGE + 100
+
+
 # --- room ---
 
 MAKERS: dict[str, Callable[[Calls, int, bool], object]] = {

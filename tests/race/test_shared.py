@@ -1,0 +1,24 @@
+"""Several programs share one file of a mount, in every way that a file can be read and written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests import effort
+from tests.race.shared import Race
+
+
+@pytest.mark.parametrize("frontend", ["kernel", "pyfuse3"])
+def test_each_program_finds_what_it_wrote_beside_others_seals_and_collections(
+    tmp_path: Path, fuse: None, frontend: str
+) -> None:
+    seed = int.from_bytes(os.urandom(4), "big")
+    print(f"seed {seed}")
+    race = Race(tmp_path, frontend, seed)
+    race.run(effort.count("programs on one file"))
+    assert race.failures == []
+    wanted = {"flush", "gc", "clone", "snapshot", "store", "write_directly", "cut", "replace"}
+    assert race.done.keys() >= wanted | ({"punch", "copy"} if frontend == "kernel" else set())
