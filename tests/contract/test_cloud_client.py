@@ -629,7 +629,7 @@ def test_a_listing_without_an_end_is_refused(serve: ServeRemote, monkeypatch: py
         def endless(judge: Judge, reply: Reply) -> list[ObjectRow]:
             known.extend(all_rows(judge, reply))
             page = next(pages)
-            assert page < 3
+            assert page < 20  # two of each try: a container that was just written may look changed once
             return [replace(known[0], name=f"b{page}-{at}") for at in range(MAX_ROWS)]
 
         monkeypatch.setattr(Judge, "rows", endless)
