@@ -17,7 +17,7 @@ from syncer.server.catalogue.catalogue import Reading
 from syncer.server.catalogue.schema import SERIAL, name_fields, version_fields
 
 MOST: Final = 1 << 18
-"""Rows of versions that are looked at in all: less than a second."""
+"""Rows of versions that are looked at in all: who asks does not wait for the whole past of a server."""
 
 _BATCH: Final = 1000  # names whose histories are read side by side
 
