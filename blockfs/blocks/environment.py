@@ -67,12 +67,12 @@ def lmdb_error(error: lmdb.Error, path: str, advice: str) -> BlockfsError:
         return CorruptionError(f"{path}/data.mdb is damaged: {error}; {advice}")
     if isinstance(error, lmdb.PanicError):
         return DatabaseStoppedError(
-            f"{path}: the disk failed under an earlier commit: {error}; unmount and mount again: what was fsynced is "
-            "there, later changes are lost"
+            f"{path}: the disk failed under an earlier commit: {error}; mount it anew: what was fsynced is there, "
+            "later changes are lost"
         )
     if code == errno.EROFS:
         return DatabaseStoppedError(
-            f"{path}: the host's filesystem has become read-only: unmount, have the host repaired, and mount again; "
+            f"{path}: the host's filesystem has become read-only: have it repaired, and mount the volume anew; "
             "what was fsynced is there, later changes are lost"
         )
     return BlockfsError(f"{path}: {error}")

@@ -407,10 +407,12 @@ class Trash(Action, frozen=True, kw_only=True):
 
     Attributes:
         absorbed_by: Not a deletion in a person's eyes: this node is a second one of that node, which stays.
+        after: A node that must exist on this side first: the conflict copy of what this was here.
     """
 
     kind: Kind
     absorbed_by: Nid | None = None
+    after: Nid | None = None
 
 
 class Adopt(msgspec.Struct, frozen=True, kw_only=True):

@@ -85,7 +85,7 @@ def dependencies(batch: Sequence[Action]) -> list[list[int]]:
         nids = [action.nid]
         if isinstance(action, Mkdir | Create):
             nids.append(action.parent)
-        if isinstance(action, Update) and action.after is not None:
+        if isinstance(action, Update | Trash) and action.after is not None:
             nids.append(action.after)
         if isinstance(action, Trash) and action.absorbed_by is not None:
             nids.append(action.absorbed_by)

@@ -30,9 +30,9 @@ def shutdown(session: Conversation, request: Shutdown) -> Reply:
     # An error is told here, while the mount can still be asked; the final commit has nobody to tell.
     try:
         _save(session, seal=request.seal)
-    except DatabaseStoppedError:
+    except DatabaseStoppedError as error:
         session.mount.unmount()  # no repetition would help: only the next mount can commit again
-        raise
+        raise ChangesLostError(f"the mount has ended; {error}") from error
     lost = session.filesystem.files.failure(is_new=True)
     session.mount.seals = request.seal  # before: what ends then asks
     try:

@@ -45,7 +45,8 @@ class DiffContext(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         base: The base tree: a metadata field that a side does not have is only set if it differs from the base.
-        copies: Node → conflict copy that must exist before the node's content is replaced (`Merged.copies`).
+        copies: Node → conflict copy that must exist before the node's content is replaced, or it is removed as a second
+            one (`Merged.copies`, by the local side's numbers).
         absorbed: Node → the node that stands for it (`Merged.absorbed`).
         fold: Key under which two names are one name on this side; None = names are what they are.
         untold: Directories that somebody made anew on this side without a mode: they are told, whatever the base says.
@@ -290,6 +291,7 @@ class _Diff:
                 expected=self.state.tags.get(nid),
                 kind=self.tree[nid].kind,
                 absorbed_by=self.context.absorbed.get(nid),
+                after=self.context.copies.get(nid),
             )
 
     def _depth(self, nid: Nid) -> int:

@@ -52,7 +52,8 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
         target: Valid tree: no orphans, no cycles, one node per slot.
         relabel_local: Local nodes that turned out to be another node (the remote's of equal content in that slot).
         relabel_remote: Remote nodes, likewise.
-        copies: Node → the conflict copy that keeps its local version, and must exist before that is replaced.
+        copies: Node → the conflict copy that keeps its local version, and must exist before that is replaced; also of
+            nodes that are absorbed: whoever stands for them may have other bytes.
         absorbed: Node that is not in the target → the equal node that stands for it.
         rescued: Nodes that were deleted on one side, unchanged on the other, and are kept because they lie in a
             directory that was moved there.
@@ -204,7 +205,7 @@ class _Merge:
             target=self.target,
             relabel_local=self._relabel(local),
             relabel_remote=self._relabel(remote),
-            copies={self._winner(nid): self._winner(copy) for nid, copy in self.copies.items()},
+            copies={nid: self._winner(copy) for nid, copy in self.copies.items()},
             absorbed={nid: self._winner(nid) for nid in self.absorbed},
             rescued=frozenset(self.rescued),
             notes=tuple(self.notes),

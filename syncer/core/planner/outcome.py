@@ -319,7 +319,7 @@ class _SideState:
     def _change_obstacle(self, action: Action) -> str | None:
         if isinstance(action, Move):
             return self._slot_obstacle(action.nid, action.parent, action.name)
-        if isinstance(action, Update) and action.after is not None and action.after not in self.tree:
+        if isinstance(action, Update | Trash) and action.after is not None and action.after not in self.tree:
             return "its conflict copy could not be made"
         return self._trash_obstacle(action) if isinstance(action, Trash) else None
 

@@ -61,11 +61,12 @@ def make_plan(
     local, remote = relabel(local, merged.relabel_local), relabel(remote, merged.relabel_remote)
     targets = freeze(merged, local, remote, policy)
     untold = _untold(base, remote)
-    context = DiffContext(base=base.tree, copies=merged.copies, absorbed=merged.absorbed, untold=untold)
+    copies = {merged.relabel_local.get(nid, nid): copy for nid, copy in merged.copies.items()}
+    context = DiffContext(base=base.tree, copies=copies, absorbed=merged.absorbed, untold=untold)
     # What became a known node only now has never been as its row says: "no opinion" is not "as the row".
     renamed = frozenset(merged.relabel_local.values())
     known = {nid: node for nid, node in base.tree.items() if nid not in renamed} if renamed else base.tree
-    local_context = DiffContext(base=known, copies=merged.copies, absorbed=merged.absorbed, fold=policy.fold_local)
+    local_context = DiffContext(base=known, copies=copies, absorbed=merged.absorbed, fold=policy.fold_local)
     local_actions = diff(local, targets.local, Side.LOCAL, local_context)
     markerless = replace(remote, implicit=remote.implicit - targets.frozen) if targets.frozen else remote
     remote_actions = diff(markerless, targets.remote, Side.REMOTE, context)

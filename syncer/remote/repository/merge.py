@@ -291,7 +291,7 @@ class _Pair:
 
     def _copy_id(self, original: bytes, node: Node) -> bytes:
         """The id of a conflict copy: the same for all who merge the same."""
-        lost = self._other.found[original].entry
+        lost = self._other.found[original].entry  # only of what both have a version is lost
         said = (original, lost.filled.device, lost.filled.number, node.name)
         return hashlib.blake2b(msgspec.msgpack.encode(said), digest_size=ID_BYTES, person=b"conflict copy").digest()
 

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lmdb
 import pytest
 
+from blockfs.blocks.environment import lmdb_error
 from blockfs.blocks.maintenance.gc import CollectionStopped
 from blockfs.blocks.maintenance.scrub import ScrubStopped
 from blockfs.control import protocol, snapshots
@@ -18,6 +20,7 @@ from blockfs.engine.config import EngineConfig
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller
 from blockfs.engine.portions import StoppedError
+from blockfs.errors import ChangesLostError
 from blockfs.service.counters import Counters
 from blockfs.service.handler import MountHandler, MountSession
 from blockfs.tree.schema import ROOT_INO
@@ -102,3 +105,19 @@ def test_who_waits_for_a_long_copy_lets_go_when_the_mount_ends(
         handler.ending.set()
         asking.join()
     assert len(ended) == 1
+
+
+def test_a_mount_that_ends_because_nothing_can_be_committed_says_that_it_has_ended(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks if who unmounts is told to unmount."""
+    ended: list[bool] = []
+    handler = MountHandler(filesystem, DeafKernel(), b"/mnt", lambda: ended.append(True), Counters())
+
+    def fail() -> None:
+        raise lmdb_error(lmdb.PanicError("x"), "/volume/tree", "")
+
+    monkeypatch.setattr(filesystem, "sync", fail)
+    with pytest.raises(ChangesLostError, match=r"the mount has ended; /volume/tree: the disk failed .*mount it anew"):
+        handler.session().answer(protocol.Shutdown(seal=False))
+    assert ended == [True]

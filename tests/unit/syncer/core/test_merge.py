@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncer.core.model import Kind, Nid, Node, NoteKind, meta_of
+from syncer.core.model import Create, Kind, Nid, Node, NoteKind, Trash, meta_of
 from syncer.core.paths import PARK_FOLDER, paths_of
 from syncer.core.planner.merge import merge
 from tests import effort
@@ -225,6 +225,34 @@ def test_merge_is_symmetric_in_what_survives(trees: tuple[Nodes, Nodes, Nodes]) 
     one = merge(base, local, remote, POLICY, fresh()).target
     two = merge(base, remote, local, POLICY, fresh()).target
     assert versions(one) == versions(two)
+
+
+@settings(max_examples=effort.count("merge"), deadline=None)
+@given(_trees())
+def test_a_version_that_loses_its_name_is_copied_from_where_it_is_and_goes_after_its_copy(
+    trees: tuple[Nodes, Nodes, Nodes],
+) -> None:
+    """Also if its node is one with another one that has other bytes here."""
+    made = plan(*trees)
+    here, known = made.local_state.tree, tree(trees[0])
+    for action in made.local:
+        if isinstance(action, Create) and action.copy_of is not None:
+            assert here[action.copy_of].same_payload(made.target[action.nid])
+        if isinstance(action, Trash) and action.kind is not Kind.DIRECTORY and action.absorbed_by is not None:
+            was, stays = known.get(action.nid), made.target[action.absorbed_by]
+            if not here[action.nid].same_payload(stays) and not (was and here[action.nid].same_payload(was)):
+                assert action.after is not None
+                assert made.target[action.after].same_payload(here[action.nid])
+
+
+def test_two_nodes_that_become_one_and_have_both_lost_a_version_keep_both() -> None:
+    base: Nodes = {1: folder("d"), 2: folder("e"), 3: file("x", 1, parent=1), 4: file("x", 2, parent=2)}
+    local: Nodes = {1: folder("d"), 3: file("x", 3, parent=1), 2: folder("e"), 4: file("y", 4, parent=1)}
+    remote: Nodes = {1: folder("d"), 2: folder("e"), 3: file("y", 9, parent=1), 4: file("x", 9, parent=2)}
+    made = plan(base, local, remote)
+    assert set(names(dict(made.target)).values()) == {None, 3, 4, 9}
+    copies = {action.copy_of: action.content for action in made.local if isinstance(action, Create)}
+    assert copies == {Nid(3): local[3].content, Nid(4): local[4].content}
 
 
 @pytest.mark.parametrize("depth", [20_000])
