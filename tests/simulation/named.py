@@ -220,6 +220,21 @@ NAMED: Final = (
         "    if min(tag.mtime_ns, tag.ctime_ns) <= clock_ns or",
         "local/test_changes.py::test_what_was_written_in_the_tick_of_the_look_proves_nothing",
     ),
+    Named(
+        "what-is-condemned-is-built-on",
+        "remote.repository.objects",
+        "        avoided = self._condemned | self._gone if self._gone else self._condemned\n",
+        "        avoided = self._gone\n",
+        "remote/repository/test_collecting.py::test_what_is_condemned_is_sent_anew_by_who_needs_it",
+    ),
+    Named(
+        "a-repacking-takes-all-for-copied",
+        "remote.repository.maintenance.repacking",
+        "if not self._elsewhere(content, entry, going, sight)]",
+        "if False]",
+        "remote/repository/test_repacking.py::"
+        "test_what_is_needed_of_sparse_packs_moves_and_the_old_ones_go_a_grace_later",
+    ),
 )
 
 

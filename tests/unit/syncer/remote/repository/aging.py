@@ -9,6 +9,7 @@ from syncer.remote.repository.client import RepositoryClient, Writer
 from syncer.remote.repository.format.history import DeviceId
 from syncer.remote.repository.maintenance.checking import Checker
 from syncer.remote.repository.maintenance.collecting import Collected, Collector
+from syncer.remote.repository.maintenance.marking import GRACE_NS
 from syncer.remote.repository.maintenance.repacking import Repacked, Repacker
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
@@ -56,6 +57,11 @@ class Place:
 
     async def problems(self) -> list[str]:
         return (await Checker(Objects(self.store(), KEYS), GRID, share=1.0).run()).problems
+
+    def due_ns(self) -> int:
+        """When what was condemned first may be deleted; now, if nothing is."""
+        lists = [when for name, (_, when) in self.objects.items() if name.startswith("condemned/")]
+        return max(self.now_ns, min(lists, default=0) + GRACE_NS)
 
     def count(self, kind: str) -> int:
         return sum(name.startswith(kind) for name in self.objects)

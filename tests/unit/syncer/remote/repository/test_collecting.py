@@ -274,6 +274,13 @@ def test_nothing_is_collected_where_something_that_is_needed_is_missing() -> Non
     trio.run(scenario)
 
 
+async def put_random(random: Random, client: RepositoryClient, number: int) -> None:
+    """A file of a device's own, whose content may have been there before."""
+    name = f"{number}-{random.randrange(4)}"
+    found = (await listed(client)).get(path(name))
+    await put(client, name, random_bytes(random.randrange(12), random.choice([100, 30_000, 200_000])), found)
+
+
 @pytest.mark.parametrize("seed", range(effort.count("repository collections")))
 def test_devices_that_write_beside_collections_lose_nothing(seed: int) -> None:
     async def scenario() -> None:
@@ -283,7 +290,16 @@ def test_devices_that_write_beside_collections_lose_nothing(seed: int) -> None:
         for step in range(40):
             number = random.choice(list(clients))
             client = clients[number]
-            match random.randrange(8):
+            match random.randrange(9):
+                case 8:  # an hour before something is deleted somebody may build on it
+                    await committed(client)
+                    place.now_ns += GRACE_NS + HOUR_NS
+                    await place.collect()
+                    place.now_ns = max(place.now_ns, place.due_ns() - HOUR_NS)
+                    await put_random(random, client, number)
+                    place.now_ns += 2 * HOUR_NS
+                    await place.collect()
+                    await committed(client)
                 case 0:
                     place.now_ns += random.choice([HOUR_NS, GRACE_NS // 3, GRACE_NS + HOUR_NS])
                 case 1:
@@ -298,11 +314,8 @@ def test_devices_that_write_beside_collections_lose_nothing(seed: int) -> None:
                         await write_one(client, Delete(path=found.path, expect=found.tag))
                         await committed(client)
                 case _:
-                    name = f"{number}-{random.randrange(4)}"
                     await committed(client)
-                    found = (await listed(client)).get(path(name))
-                    data = random_bytes(random.randrange(12), random.choice([100, 30_000, 200_000]))
-                    await put(client, name, data, found)
+                    await put_random(random, client, number)
                     if random.random() < 0.7:
                         await committed(client)
             view = await listed(place.client(9))
