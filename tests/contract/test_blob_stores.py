@@ -127,6 +127,23 @@ def test_an_object_is_replaced(place: Place) -> None:
     within(place, test)
 
 
+def test_a_listing_before_all_else_tells_the_same_and_if_it_tells_of_contents_their_md5(place: Place) -> None:
+    async def test(store: BlobStore) -> None:
+        for data in (b"first", b"later", b""):
+            await store.put("heads/one", data)
+            other = place.client()
+            try:
+                (found,) = await other.listing("heads/")
+                assert found.md5 in {b"", hashlib.md5(data).digest()}
+                assert [found] == await store.listing("heads/")
+                assert await other.open() == await store.open()
+                assert await other.get("heads/one") == data
+            finally:
+                await other.close()
+
+    within(place, test)
+
+
 def test_a_listing_is_complete_sorted_and_bounded_by_its_prefix(place: Place) -> None:
     async def test(store: BlobStore) -> None:
         made = [f"packs/{number % 7:02x}/{number:04x}" for number in range(40)]

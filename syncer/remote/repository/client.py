@@ -368,12 +368,11 @@ class RepositoryClient:
         return Moment.of(self._objects.keys.repository, view).position
 
     async def _look(self) -> View:
-        await self._opened()
         began_s = self._clock_s()
         try:
-            self._heads = heads = await self._own.heads()
-        except CorruptionError:
-            await self.open()  # those of another repository, perhaps: then this says more
+            self._heads = heads = await self._own.heads()  # before all else: a listing tells whether there is a store
+        except (CorruptionError, NotFoundError):
+            await self.open()  # those of another repository, perhaps, or no store: then this says more
             raise
         self._is_ours = self._is_ours or bool(heads)  # our key has opened them
         await self.open()

@@ -86,6 +86,19 @@ class Kept:
                 await cache.forget(name, span)
         return await trio.to_thread.run_sync(check, await self._store.get(name, span, most_bytes=most_bytes))
 
+    async def got_listed(self, blob: Blob, check: Callable[[bytes], T], *, most_bytes: int) -> T:
+        """An object that changes, as it is now, or as a listing told it; as `check` understands it."""
+        if self._cache is not None:
+            try:
+                return check(await self._cache.get_listed(blob, most_bytes=most_bytes))
+            except CorruptionError:
+                await self._cache.forget(blob.name)
+        return check(await self._store.get(blob.name, most_bytes=most_bytes))
+
+    async def replace(self, name: str, raw: bytes) -> None:
+        """Write an object that changes."""
+        await (self._store.put(name, raw) if self._cache is None else self._cache.replace(name, raw))
+
     async def put(self, name: str, raw: bytes, *, is_kept: bool = True) -> None:
         """Write an object, if it is not there."""
         store = self._cache if is_kept and self._cache is not None else self._store

@@ -130,6 +130,8 @@ class Objects:
     async def heads(self) -> dict[DeviceId, Head]:
         """The heads of all devices. One listing, and a request for each that is, or may be, another than it was.
 
+        Where a listing tells of contents, that holds for what another process of this machine has seen, too.
+
         What else it tells, a `look` that follows soon need not ask for.
 
         Raises:
@@ -149,11 +151,13 @@ class Objects:
             blob, device = job
             now_s, known = trio.current_time(), self._heads.get(blob.name)
             since_s = known.since_s if known is not None and known.blob == blob else now_s
-            head = await self.head(device)
-            if head is None:
-                raise DamagedObjectError(blob.name, "is missing: it is listed")
+            check = partial(self._decoded_head, device)
+            try:
+                head = await self._kept.got_listed(blob, check, most_bytes=_HEAD_BYTES)
+            except NotFoundError:
+                raise DamagedObjectError(blob.name, "is missing: it is listed") from None
             # All heads have one length. By a clock of whole seconds two writes of one device may look alike.
-            is_settled = blob.modified_ns % 10**9 != 0 or now_s - since_s > _TICK_S
+            is_settled = bool(blob.md5) or blob.modified_ns % 10**9 != 0 or now_s - since_s > _TICK_S
             found[blob.name] = _Known(blob, head, since_s, is_settled)
 
         await for_each(iter(asks), ask, _AT_ONCE)
@@ -170,6 +174,9 @@ class Objects:
             raw = await self.store.get(head_name(device), most_bytes=_HEAD_BYTES)
         except NotFoundError:
             return None
+        return self._decoded_head(device, raw)
+
+    def _decoded_head(self, device: DeviceId, raw: bytes) -> Head:
         return decode_head(self.keys, device, raw, self.codec)
 
     async def commits(self, wanted: Collection[CommitId], *, must: bool = False) -> dict[CommitId, Commit]:
@@ -211,7 +218,7 @@ class Objects:
         name, raw = encode_head(self.keys, fresh_salt(), head, self.codec)
         self._heads.pop(name, None)  # a listing of some time ago tells of the one before
         self._listed = None
-        await self.store.put(name, raw)
+        await self._kept.replace(name, raw)
         self._fresh.clear()
 
     # --- indexes

@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from syncer.remote.stores.port import MAX_BLOB_BYTES, BlobStore, checked, joined, size_of, too_long
+from syncer.remote.stores.port import MAX_BLOB_BYTES, Blob, BlobStore, checked, joined, size_of, too_long
 from syncer.remote.stores.wrapped import WrappedStore
 
 _DIGEST_BYTES: Final = 32
@@ -27,9 +27,10 @@ class CachedStore(WrappedStore):
     """Whole objects and ranges that were read once are read from a directory, as long as they are in it.
 
     Only what lies below the prefixes that were named, and is named by its content. So is what was written, if it is
-    short. A file holds the SHA-256 of what follows it: what does not fit is dropped, and asked for again. Nothing is
-    synced; a crash costs the cache's files at worst. What is deleted by others may still be read here for a while: its
-    content was right, and is.
+    short. Of an object that changes the last version is kept, for who is told by a listing which one is there. A file
+    holds the SHA-256 of what follows it: what does not fit is dropped, and asked for again. Nothing is synced; a crash
+    costs the cache's files at worst. What is deleted by others may still be read here for a while: its content was
+    right, and is.
     """
 
     def __init__(self, inner: BlobStore, folder: str, most_bytes: int, prefixes: Sequence[str]) -> None:
@@ -68,6 +69,24 @@ class CachedStore(WrappedStore):
         data = await self.inner.get(name, span, most_bytes=most_bytes)
         await trio.to_thread.run_sync(self._keep, key, data)
         return data
+
+    async def get_listed(self, blob: Blob, *, most_bytes: int = MAX_BLOB_BYTES) -> bytes:
+        """Read an object that changes: not asked for again, if it has the MD5 that a listing told."""
+        key = _key(blob.name, None)
+        found = await trio.to_thread.run_sync(self._find, key) if blob.md5 else None
+        if found is not None and hashlib.md5(found, usedforsecurity=False).digest() == blob.md5:
+            self.hits += 1
+            return found
+        self.misses += 1
+        data = await self.inner.get(blob.name, most_bytes=most_bytes)
+        if blob.md5:
+            await trio.to_thread.run_sync(self._keep, key, data)
+        return data
+
+    async def replace(self, name: str, data: bytes) -> None:
+        """Write an object that changes, and keep it for `get_listed`."""
+        await self.inner.put(name, data)
+        await trio.to_thread.run_sync(self._keep, _key(name, None), data)
 
     async def put(self, name: str, data: bytes | Sequence[bytes], *, absent: bool = False) -> bool:
         """See BlobStore."""

@@ -64,6 +64,7 @@ class DirectoryStore:
         self._path = os.fsdecode(path)
         self._pace = pace
         self._identity: tuple[int, int] | None = None
+        self._was_listed_first = False
         self._threads = trio.CapacityLimiter(_THREADS)
         self.counters = Counters()
 
@@ -166,6 +167,9 @@ class DirectoryStore:
             raise
         if not stat.S_ISDIR(found.st_mode):
             raise NotFoundError(f"{self._path} is not a directory")
+        if self._was_listed_first:
+            self._check()  # what was listed is what is opened
+            self._was_listed_first = False
         self._identity = (found.st_dev, found.st_ino)
         waits: Literal["files", "polling"] = "files" if is_told(self._path) else "polling"
         return StoreInfo(text=f"directory {self._path}", absent="mostly", waits=waits)
@@ -267,6 +271,9 @@ class DirectoryStore:
 
     def _listed(self, prefixes: Sequence[str]) -> list[tuple[Blob, int]]:
         """Each with its inode."""
+        if self._identity is None:
+            self._open(create=False)
+            self._was_listed_first = True
         self._check()
         found: list[tuple[Blob, int]] = []
         pending = list(reversed(prefixes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 
@@ -115,7 +116,7 @@ class MemoryStore:
 
     def _blob(self, name: str) -> Blob:
         data, modified_ns = self.objects[name]
-        return Blob(name, len(data), modified_ns)
+        return Blob(name, len(data), modified_ns, hashlib.md5(data, usedforsecurity=False).digest())
 
     def _tell(self) -> None:
         self._changed.set()

@@ -27,7 +27,7 @@ MAX_BLOB_BYTES: Final = 64 << 20
 """What `get` takes into memory, unless it is told otherwise: four packs."""
 
 MAX_NAMES: Final = 4_000_000
-"""What one listing may hold: with packs of 16 MiB 64 TB; and about 1 GB of our memory, so no store can fill that."""
+"""What one listing may hold: with packs of 16 MiB 64 TB; and some 1.2 GB of our memory, so no store can fill that."""
 
 MAX_NAME_CHARACTERS: Final = 512  # S3 and Swift take 1,024 bytes with a prefix, a directory 255 in each segment
 _SEGMENT: Final = r"[a-z0-9_-][a-z0-9._-]*"
@@ -41,11 +41,13 @@ class Blob(msgspec.Struct, frozen=True):
         name: See `is_name`.
         size_bytes: Of it.
         modified_ns: When it was written, since the epoch, by the store's clock.
+        md5: Of its content, 16 bytes, where the store tells it; else nothing.
     """
 
     name: str
     size_bytes: int
     modified_ns: int
+    md5: bytes = b""
 
 
 class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,7 +93,7 @@ class BlobStore(Protocol):
         ...
 
     async def open(self, *, create: bool = False) -> StoreInfo:
-        """Look whether it is there. The first call; may be made again.
+        """Look whether it is there. The first call, or right after the first listing; may be made again.
 
         Args:
             create: Make the container or the directory if it is not there.

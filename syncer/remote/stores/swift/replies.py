@@ -36,6 +36,7 @@ _MAX_RETRY_AFTER_S: Final = 120.0
 _TEXT_LIMIT: Final = 200
 _MARKUP: Final = re.compile(r"<[^>]*>|[^\x20-\x7e]+")
 _TIMESTAMP: Final = re.compile(r"(\d{1,11})(?:\.(\d{1,9}))?")
+_MD5: Final = re.compile(r"[0-9a-f]{32}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 
@@ -46,6 +47,7 @@ class Row(msgspec.Struct):
     name: str
     bytes: Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
     last_modified: str
+    hash: str = ""
 
 
 _ROWS: Final = msgspec.json.Decoder(list[Row])
@@ -130,8 +132,13 @@ def blobs(origin: str, found: list[Row], prefix: str) -> list[Blob]:
     for row in found:
         name = row.name.removeprefix(prefix)
         if row.name.startswith(prefix) and is_name(name):
-            made.append(Blob(name, row.bytes, _iso_ns(origin, row.last_modified)))
+            made.append(Blob(name, row.bytes, _iso_ns(origin, row.last_modified), md5_of(row.hash)))
     return made
+
+
+def md5_of(text: str) -> bytes:
+    """Read what a listing calls the hash, and a reply the ETag. Of large objects, which are not ours, it is no MD5."""
+    return bytes.fromhex(text) if _MD5.fullmatch(text) else b""
 
 
 def _iso_ns(origin: str, text: str) -> int:

@@ -25,7 +25,7 @@ from syncer.remote.stores.port import (
     size_of,
     too_long,
 )
-from syncer.remote.stores.swift.replies import blobs, date_ns, failure, modified_ns, rows, size_bytes
+from syncer.remote.stores.swift.replies import blobs, date_ns, failure, md5_of, modified_ns, rows, size_bytes
 from syncer.remote.stores.swift.session import Session
 from syncer.remote.stores.swift.signin import SignIn
 
@@ -43,7 +43,7 @@ class SwiftStore:
 
     - A PUT carries the MD5 of its body, which Swift compares (422) before the object is there.
     - `absent` is `If-None-Match: *`. In a container that keeps versions it is a HEAD instead: there Swift answers 412
-      *and stores the body*.
+      *and stores the body*. That it does, the headers of each listing say, too.
     - A whole object is read from the newest of its copies (X-Newest). A range is not: what is read in ranges never
       changes, so that any copy will do, and asking all of them would take a request to each.
     """
@@ -67,19 +67,20 @@ class SwiftStore:
         self._prefix = prefix
         self._pace = pace
         self._page: int | None = _PAGE
-        self._versioned = False
+        self._versioned: bool | None = None  # until the container has told
         self._origin = credentials.address.origin
 
     async def open(self, *, create: bool = False) -> StoreInfo:
-        """See BlobStore."""
+        """See BlobStore. A listing has told all that there is to know."""
         self._origin = await self._session.origin()
-        found = await self._send("HEAD", self._path, {}, 200, 204, 404)
-        if found.status == 404:
-            if not create:
-                raise NotFoundError(f"{self._origin} has no container {self._container!r}")
-            await self._send("PUT", self._path, {}, 201, 202, 204)
-            found = await self._send("HEAD", self._path, {}, 200, 204)
-        self._versioned = any(found.headers.get(name, "false").lower() != "false" for name in _VERSIONED)
+        if self._versioned is None or create:
+            found = await self._send("HEAD", self._path, {}, 200, 204, 404)
+            if found.status == 404:
+                if not create:
+                    raise NotFoundError(f"{self._origin} has no container {self._container!r}")
+                await self._send("PUT", self._path, {}, 201, 202, 204)
+                found = await self._send("HEAD", self._path, {}, 200, 204)
+            self._note(found)
         return StoreInfo(
             text=f"Swift container {self._container} at {self._origin}",
             absent="never" if self._versioned else "mostly",
@@ -105,6 +106,8 @@ class SwiftStore:
     async def put(self, name: str, data: bytes | Sequence[bytes], *, absent: bool = False) -> bool:
         """See BlobStore."""
         assert is_name(name)
+        if self._versioned is None:
+            await self.open()
         if absent and self._versioned and await self.head(name) is not None:
             return False
         headers = {"Content-Type": "application/octet-stream", "ETag": await _md5(data)}
@@ -129,7 +132,8 @@ class SwiftStore:
         if reply.status == 404:
             return None
         size = size_bytes(self._origin, reply.headers.get("content-length", ""))
-        return Blob(name, size, modified_ns(self._origin, reply.headers.get("x-timestamp", "")))
+        when = modified_ns(self._origin, reply.headers.get("x-timestamp", ""))
+        return Blob(name, size, when, md5_of(reply.headers.get("etag", "")))
 
     async def listing(self, *prefixes: str) -> list[Blob]:
         """See BlobStore."""
@@ -191,7 +195,12 @@ class SwiftStore:
             self._page = None
             target = self._listing(among, after, before)
             reply = await self._send("GET", target, {}, 200, 204, most_bytes=_MAX_PAGE_BYTES)
+        self._note(reply)
         return reply
+
+    def _note(self, container: Reply) -> None:
+        """What the headers of a container say, which each listing has, too."""
+        self._versioned = any(container.headers.get(name, "false").lower() != "false" for name in _VERSIONED)
 
     def _listing(self, among: str, after: str, before: str) -> str:
         limit = "" if self._page is None else f"&limit={self._page}"

@@ -10,7 +10,7 @@ import trio
 from syncer.core.model import Kind
 from syncer.errors import CorruptionError, RemoteUnavailableError
 from syncer.ports.orders import Delete, write_one
-from syncer.remote.repository.client import DRAFT_S
+from syncer.remote.repository.client import DRAFT_S, RepositoryClient
 from syncer.remote.repository.format.history import DeviceId
 from syncer.remote.repository.format.settings import Settings
 from syncer.remote.repository.maintenance.collecting import Collector

@@ -56,7 +56,7 @@ def command(share: Share, folder: Path, number: int = 1) -> RepositoryClient:
 
 
 def test_a_command_asks_for_nothing_that_an_earlier_one_has_had(tmp_path: Path) -> None:
-    """A listing, the head, once more before it is replaced; and pack, nodes, index, commit, head are written."""
+    """A listing, and our head before it is replaced; and pack, nodes, index, commit, head are written."""
 
     async def scenario(share: Share) -> None:
         share.objects["config"] = (b"", 0)
@@ -69,7 +69,7 @@ def test_a_command_asks_for_nothing_that_an_earlier_one_has_had(tmp_path: Path) 
             await client.commit()
             assert client.counters.mutating_requests == 5
             if number:
-                assert client.counters.requests == 5 + 4  # of which one opens the store
+                assert client.counters.requests == 5 + 3  # of which one opens the store
 
     run(scenario)
 

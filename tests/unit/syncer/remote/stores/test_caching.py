@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from syncer.errors import CorruptionError
 from syncer.remote.stores.caching import CachedStore
 from syncer.remote.stores.memory import MemoryStore
+from syncer.remote.stores.port import Blob
 from tests import effort
 
 ROOM = 40_000
@@ -50,6 +51,32 @@ def test_what_was_read_once_is_not_asked_for_again(tmp_path: Path) -> None:
 
     using(tmp_path / "cache", test)
     assert (tmp_path / "cache").stat().st_mode & 0o777 == 0o700
+
+
+def test_what_changes_is_not_asked_for_where_a_listing_tells_that_it_has_not(tmp_path: Path) -> None:
+    """Breaks when a listing of some time ago, or what somebody left in the cache, is taken for what is there."""
+
+    async def test(store: CachedStore, inner: MemoryStore) -> None:
+        await store.replace("heads/x", b"1")
+        (first,) = await inner.listing("heads/")
+        asked = inner.counters.requests
+        for _ in range(3):
+            assert await store.get_listed(first) == b"1"
+        assert inner.counters.requests == asked
+        await inner.put("heads/x", b"2")
+        (second,) = await inner.listing("heads/")
+        assert [await store.get_listed(second) for _ in range(3)] == [b"2"] * 3
+        assert await store.get_listed(first) == b"2"  # told late: what is there counts
+        assert inner.counters.requests == asked + 4
+        for file in files(tmp_path / "cache"):
+            file.write_bytes(bytes(40))
+        assert await store.get_listed(second) == b"2"
+        assert inner.counters.requests == asked + 5
+        untold = Blob("heads/x", 1, second.modified_ns)
+        assert [await store.get_listed(untold) for _ in range(2)] == [b"2"] * 2
+        assert inner.counters.requests == asked + 7
+
+    using(tmp_path / "cache", test)
 
 
 def test_what_changes_is_always_asked_for(tmp_path: Path) -> None:

@@ -204,3 +204,21 @@ def test_a_directory_that_can_not_be_made_or_is_a_file_is_told(tmp_path: Path) -
     for path in (tmp_path / "file", tmp_path / "none", tmp_path / "file/below"):
         with pytest.raises(NotFoundError):
             trio.run(DirectoryStore(os.fsencode(path)).open)
+
+
+def test_a_directory_that_was_listed_first_and_unmounted_is_not_opened_as_another_one(tmp_path: Path) -> None:
+    """Breaks when what was listed on a disk is taken for what the empty directory below it has."""
+
+    async def main() -> None:
+        place = tmp_path / "store"
+        with pytest.raises(NotFoundError):
+            await DirectoryStore(os.fsencode(place)).listing("heads/")
+        place.mkdir()
+        store = DirectoryStore(os.fsencode(place))
+        assert await store.listing("heads/") == []
+        place.rename(tmp_path / "unmounted")
+        place.mkdir()
+        with pytest.raises(RemoteUnavailableError):
+            await store.open()
+
+    trio.run(main)

@@ -134,6 +134,31 @@ def test_an_expired_token_is_renewed_once_for_all_and_what_was_refused_is_sent_a
     assert all(one.body is None for one in refused)  # nothing was sent for nothing
 
 
+def test_after_a_listing_the_container_is_not_asked_for_what_it_is() -> None:
+    """Breaks when a condition is put to a container with versions because nobody opened it first."""
+
+    def answer(arrived: Arrived) -> Answer:
+        if arrived.method == "GET":
+            reply = listed("sub/a")
+            return Answer(reply.status, reply.body, {**reply.headers, "X-Versions-Enabled": "True"})
+        return Answer(404) if arrived.method == "HEAD" else Answer(201)
+
+    async def main(script: Script) -> None:
+        cloud.storage = f"{script.url}/v1/AUTH_a"
+        store = SwiftStore(temp_auth(script), "box", "sub/", settings=HttpSettings())
+        assert [blob.name for blob in await store.listing("")] == ["a"]
+        assert (await store.open()).absent == "never"
+        assert await store.put("new", b"data", absent=True)
+        await store.close()
+
+    cloud = Cloud(answer)
+    with serving(cloud) as script:
+        trio.run(main, script)
+    assert [one.method for one in script.arrived] == ["GET", "GET", "HEAD", "PUT"]  # signs in, lists, looks, writes
+    assert script.arrived[2].path.endswith("/new")
+    assert not any("if-none-match" in one.headers for one in script.arrived)
+
+
 def test_a_token_that_is_never_good_is_told() -> None:
     async def test(store: SwiftStore) -> None:
         cloud.answer = lambda _: Answer(401)
@@ -323,7 +348,7 @@ def test_a_whole_object_is_of_the_newest_copy_and_a_range_of_any() -> None:
 
     async def test(store: SwiftStore) -> None:
         assert await store.get("x") == b"data"
-        assert await store.head("x") == Blob("x", 4, STAMP_NS)
+        assert await store.head("x") == Blob("x", 4, STAMP_NS, hashlib.md5(b"data").digest())
         assert await store.get("x", (1, 2)) == b"at"
 
     _, script = using(Cloud(answer), test)
@@ -384,7 +409,7 @@ def test_a_listing_goes_on_until_a_page_is_not_full(monkeypatch: pytest.MonkeyPa
         "sub%2Fh%2F%C3%9C": listed(),
     }
     found, script = using(Cloud(lambda arrived: pages[marker(arrived)]), lambda store: store.listing("h/"))
-    assert found == [Blob(f"h/{letter}", 3, STAMP_NS) for letter in "abc"]
+    assert found == [Blob(f"h/{letter}", 3, STAMP_NS, bytes(16)) for letter in "abc"]
     assert all(
         "limit=2&prefix=sub%2Fh%2F" in one.target for one in script.arrived if one.method == "GET" and "?" in one.target
     )
