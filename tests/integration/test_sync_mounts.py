@@ -234,14 +234,14 @@ def test_both_sides_edit_and_both_contents_stay(sync: Sync, pair: tuple[Path, Pa
     first, second = pair
     (first / "image.img").write_bytes(NOISE)
     settle(sync, first, second)
-    (first / "image.img").write_bytes(NOISE + b"first")
-    (second / "image.img").write_bytes(NOISE + b"second")
+    (first / "image.img").write_bytes(NOISE + b"edited at the first")
+    (second / "image.img").write_bytes(NOISE + b"edited at the second")
     sync.reconcile(first)
     conflict = sync.reconcile(second, expect=4)
     assert (conflict["conflicts"], conflict["blocks_sent"], conflict["blocks_received"]) == (1, 1, 1)
     sync.reconcile(first)
     assert content(first) == content(second)
-    assert sorted(content(first).values(), key=str) == sorted([NOISE + b"first", NOISE + b"second"], key=str)
+    assert sorted(content(first).values(), key=str) == sorted([NOISE + b"edited at the first", NOISE + b"edited at the second"], key=str)
     sync.at_rest(first, second)
 
 

@@ -225,6 +225,17 @@ def test_a_link_may_be_followed_from_anywhere(page: Page) -> None:
     assert answer.status == 200
 
 
+def test_a_link_is_not_used_up_by_who_only_asks_for_its_head(page: Page) -> None:
+    """As programs do that show what is behind a link."""
+
+    async def scenario() -> None:
+        target = f"/open?key={page.keys.new_link(page.now_s)}"
+        assert (await ask(page.app, "HEAD", target)).status == 405
+        assert (await ask(page.app, "GET", target)).status == 200
+
+    asyncio.run(scenario())
+
+
 def test_who_signs_out_is_a_stranger(page: Page) -> None:
     async def scenario() -> None:
         browser = await page.browser()
