@@ -6,6 +6,7 @@ user's browser visits. What keeps them out:
 - the page's *name* is secret and new at each start (`blocksync-….localhost`, which browsers take for this machine). A
   site that has its own name point here (DNS rebinding) asks for another one, and is refused. Cookies go by name and not
   by port: under `127.0.0.1` the cookie would be sent to whatever another user serves on another port;
+- the page has its *port* at both addresses that browsers take the name for: `serving.listen`;
 - a *link* opens a session once, within minutes, and is told over the daemon's socket only;
 - the session's *cookie* can't be read by scripts and is not sent for other sites;
 - whatever changes something has to come from the page (`Origin`, `Sec-Fetch-Site`) with the session's own *proof*;

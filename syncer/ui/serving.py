@@ -6,7 +6,7 @@ It is run, and bounded, as `blocksync serve` is; see `server.http.running` and `
 from __future__ import annotations
 
 import contextlib
-import ipaddress
+import errno
 import secrets
 import socket
 import threading
@@ -18,7 +18,7 @@ import msgspec
 from starlette.types import Scope
 
 from blockfs.runtime.failures import code_of
-from syncer.errors import SyncerError, UsageError
+from syncer.errors import LockedError, SyncerError, UsageError
 from syncer.server.http.bounded_protocol import RECEPTION_OF, BoundedProtocol, Reception, guest_of
 from syncer.server.http.guests import Bounds, Guests
 from syncer.server.http.running import BoundedServer, open_listener
@@ -29,34 +29,66 @@ from syncer.watch.control import Ready
 
 MAX_CONNECTIONS: Final = 64
 MAX_STRANGERS: Final = 16
+_LOOPBACK: Final = {"127.0.0.1": socket.AF_INET, "::1": socket.AF_INET6}
+_ABSENT: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.EPROTONOSUPPORT})
+_DRAWS: Final = 64  # of a port that is free at both
 _BACKLOG: Final = 64
 _GRACE_S: Final = 1  # streams of events never end by themselves
 
 
-def listen(address: str) -> socket.socket:
-    """Open the listening socket.
+def listen(address: str) -> list[socket.socket]:
+    """Open the listening sockets: one port of all addresses that browsers take the page's name for.
+
+    They take it for both, `::1` first. Whoever else had the port of the one that we don't listen to would be sent the
+    link, by the user's own browser, and could open the session himself.
 
     Args:
         address: HOST:PORT of the loopback; port 0 lets the system choose.
 
     Raises:
-        UsageError: It is none, or one that others could reach.
-        LockedError: The port is in use.
+        UsageError: It is none, one that others could reach, or one that no browser would look for the page at.
+        LockedError: The port is in use, at one of them.
     """
     host, colon, port = address.rpartition(":")
     if not colon or not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 1 << 16):
         raise UsageError(f"--listen {address!r}: expected HOST:PORT, e.g. 127.0.0.1:8801")
-    try:
-        found = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host.strip("[]"))
-    except ValueError:
-        raise UsageError(f"--listen {address!r}: HOST is 127.0.0.1, [::1] or localhost") from None
-    if not found.is_loopback:
+    asked = "127.0.0.1" if host == "localhost" else host.strip("[]")
+    if asked not in _LOOPBACK:
         raise UsageError(
-            f"--listen {address!r}: the page is for this machine only; from another one use "
-            "`ssh -L 8801:localhost:8801 HOST`, and open the link there"
+            f"--listen {address!r}: the page is for this machine only (127.0.0.1, [::1] or localhost); from another "
+            "one use `ssh -L 8801:localhost:8801 HOST`, and open the link there"
         )
-    family = socket.AF_INET6 if found.version == 6 else socket.AF_INET
-    return open_listener(address, family, str(found), int(port), _BACKLOG)
+    hosts = [asked, *(other for other in _LOOPBACK if other != asked and _is_here(other))]
+    refusal = LockedError(f"the address {address}", None)
+    for _ in range(_DRAWS if int(port) == 0 else 1):
+        with contextlib.ExitStack() as opened:
+            found: list[socket.socket] = []
+            try:
+                for each in hosts:
+                    number = found[0].getsockname()[1] if found else int(port)
+                    found.append(opened.enter_context(_open(each, number)))
+            except LockedError as error:
+                refusal = error  # a port that the system chose may be somebody's at the other one
+                continue
+            opened.pop_all()
+            return found
+    raise refusal
+
+
+def _open(host: str, port: int) -> socket.socket:
+    family = _LOOPBACK[host]
+    named = f"[{host}]:{port}" if family is socket.AF_INET6 else f"{host}:{port}"
+    return open_listener(named, family, host, port, _BACKLOG)
+
+
+def _is_here(host: str) -> bool:
+    """Whether the machine has that address: IPv6 may be off. That it has no free port for us is another matter."""
+    try:
+        with socket.socket(_LOOPBACK[host]) as tried:
+            tried.bind((host, 0))
+    except OSError as error:
+        return error.errno not in _ABSENT
+    return True
 
 
 def serve(ports: PagePorts, address: str, asked: TextIO, told: TextIO) -> int:
@@ -77,14 +109,14 @@ def serve(ports: PagePorts, address: str, asked: TextIO, told: TextIO) -> int:
         told.flush()
 
     try:
-        listener = listen(address)
+        listeners = listen(address)
     except SyncerError as error:
         tell(msgspec.json.encode(Ready(refused=str(error), exit_code=code_of(error))).decode())
         return code_of(error)
     # Lower case: browsers and DNS know no other. 64 bits, which nobody can try out: each try is a connection.
     host = f"blocksync-{secrets.token_hex(8)}{SUFFIX}"
     keys = Keys()
-    port = listener.getsockname()[1]
+    port = listeners[0].getsockname()[1]
     page = f"http://{host}:{port}/"
     bounds = Bounds(connections=MAX_CONNECTIONS, of_network=MAX_STRANGERS, of_account=MAX_CONNECTIONS - MAX_STRANGERS)
     reception = Reception(guests=Guests(bounds))
@@ -106,8 +138,10 @@ def serve(ports: PagePorts, address: str, asked: TextIO, told: TextIO) -> int:
 
     asking = threading.Thread(target=answer, name="links", daemon=True)
     asking.start()
-    with listener, contextlib.suppress(BrokenPipeError):
-        server.run([listener])
+    with contextlib.ExitStack() as closing, contextlib.suppress(BrokenPipeError):
+        for each in listeners:
+            closing.enter_context(each)
+        server.run(listeners)
     return 0
 
 

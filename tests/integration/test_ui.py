@@ -103,6 +103,17 @@ def test_a_port_that_is_in_use_is_told(daemon: Watching, sync: Sync) -> None:
     assert link_of(sync, *ANY)
 
 
+def test_no_other_user_gets_the_link_at_the_other_loopback(daemon: Watching, sync: Sync) -> None:
+    """A browser takes the page's name for `::1` first, then for 127.0.0.1."""
+    visitor = Visitor(link_of(sync, *ANY))
+    for host, family in (("::1", socket.AF_INET6), ("::", socket.AF_INET6), ("0.0.0.0", socket.AF_INET)):
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server((host, visitor.port), family=family).close()
+    with socket.create_connection(("::1", visitor.port)) as connection:
+        connection.sendall(f"GET / HTTP/1.1\r\nHost: {visitor.host}\r\n\r\n".encode())
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 403 ")
+
+
 def test_pause_and_resume_by_the_page_are_those_of_the_commands(daemon: Watching, sync: Sync, root: Path) -> None:
     visitor = Visitor(link_of(sync, *ANY))
     place = f"/root/{uuid_of(root)}"

@@ -36,7 +36,6 @@ OTHERS = {
     "syncer/local": {"known.local", "row.local", "origin.tag", "start", "tag", "order"},  # a `LocalTag`; a `VersionRef`
     "syncer/ports/localvalues.py": {"tag"},  # a `LocalTag`
     "syncer/peer": {"address", "kept", "record"},  # of IP, of a key
-    "syncer/ui/serving.py": {"found"},  # of IP
 }
 """What else has such an attribute, by where it is: expressions of other types."""
 
