@@ -58,6 +58,11 @@ def make_app(
         keys.end(request.scope["cookie"])
         return see_other("/")
 
+    async def open_again(request: Request) -> Response:
+        """Who is in stays in: forms in other tabs carry his session's proof."""
+        keys.spend(request.query_params.get("key", ""), now_s())
+        return HTMLResponse(render("opened.html"))
+
     inside = Starlette(
         routes=[
             *Roots(context).routes(),
@@ -67,6 +72,7 @@ def make_app(
             *Doctor(context).routes(),
             *Volumes(context).routes(),
             *Servers(context).routes(),
+            Route("/open", open_again, methods=["GET"]),
             Route("/sign-out", sign_out, methods=["POST"]),
             *_assets(),
         ],

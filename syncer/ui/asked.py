@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import Final
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote_to_bytes
 
 from starlette.requests import Request
 
@@ -34,6 +34,10 @@ class Fields:
     def raw(self, name: str) -> bytes:
         """A value; empty: it is not there."""
         return os.fsencode(self._values.get(name, ""))
+
+    def unquoted(self, name: str) -> bytes:
+        """A value that is percent-encoded once more; empty: it is not there."""
+        return unquote_to_bytes(self.raw(name))
 
     def text(self, name: str) -> str:
         """A value that is a text of ours."""

@@ -90,10 +90,14 @@ class Keys:
         self._links[token] = now_s + LINK_S
         return token
 
-    def redeem(self, token: str, now_s: float) -> str | None:
-        """Open a session with a link's secret; returns the cookie's value. None: used, too old, or never given out."""
+    def spend(self, token: str, now_s: float) -> bool:
+        """Use a link's secret up. False: used, too old, or never given out."""
         found = next((known for known in list(self._links) if _equal(known, token)), None)
-        if found is None or self._links.pop(found) < now_s:
+        return found is not None and self._links.pop(found) >= now_s
+
+    def redeem(self, token: str, now_s: float) -> str | None:
+        """Open a session with a link's secret; returns the cookie's value. None: as `spend`."""
+        if not self.spend(token, now_s):
             return None
         while len(self._sessions) >= MAX_SESSIONS:
             del self._sessions[min(self._sessions, key=lambda one: self._sessions[one].seen_s)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from urllib.parse import unquote_to_bytes
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -67,7 +66,7 @@ class Ignored:
     async def remove(self, request: Request) -> Response:
         """`blocksync ignore ROOT rm`."""
         fields = await form(request)
-        return await self._change(request, b"rm", unquote_to_bytes(fields.text("pattern")))
+        return await self._change(request, b"rm", fields.unquoted("pattern"))
 
     async def _change(self, request: Request, verb: bytes, pattern: bytes) -> Response:
         root = await self._context.facts(request.path_params["uuid"])

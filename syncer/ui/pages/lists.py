@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from typing import Final
-from urllib.parse import unquote_to_bytes
 
 import msgspec
 from starlette.requests import Request
@@ -75,6 +74,8 @@ class Lists:
         if root is None:
             return self._context.missing(request)
         path, back = query(request).raw("path"), f"/root/{root.uuid}/conflicts"
+        if not path:
+            return self._context.missing(request)
         uuid = root.uuid
         key = Key("compare", uuid, path)
         job = self._jobs.look(key, "Where two versions differ", lambda: self._context.ports.compare(uuid, path))
@@ -94,7 +95,7 @@ class Lists:
         root = await self._context.facts(request.path_params["uuid"])
         fields = await form(request)
         take, encoded = fields.text("take"), fields.text("path")
-        path = unquote_to_bytes(encoded)
+        path = fields.unquoted("path")
         if root is None or take not in _TAKES or not path or b"\0" in path:
             return self._context.missing(request)
         arguments = [b"resolve", os.path.join(root.path, path), b"--take", take.encode(), b"--json"]

@@ -57,6 +57,19 @@ def test_patterns_are_added_and_removed_by_the_command(page: Page) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("sent", ["caf%E9", b"caf\xe9"])
+def test_a_pattern_to_be_removed_may_be_percent_encoded_once_or_twice(page: Page, sent: str | bytes) -> None:
+    """The page sends it twice; whoever writes his own requests may not, and is no internal error."""
+
+    async def scenario() -> None:
+        ready(page, ran())
+        browser = await page.browser()
+        assert (await browser.post("/root/1/ignored/remove", {"pattern": sent})).status == 303
+        assert page.program.ran[0][0][-1] == b"caf\xe9"
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("pattern", ["", "a\nb", "a\0b"])
 def test_what_is_no_line_is_no_pattern(page: Page, pattern: str) -> None:
     async def scenario() -> None:

@@ -236,6 +236,23 @@ def test_a_link_is_not_used_up_by_who_only_asks_for_its_head(page: Page) -> None
     asyncio.run(scenario())
 
 
+def test_who_is_in_goes_on_by_another_link_and_uses_it_up(page: Page) -> None:
+    """A browser sends the cookie when a link is pasted, or the page that opened one is loaded again."""
+
+    async def scenario() -> None:
+        browser = await page.browser()
+        target = f"/open?key={page.keys.new_link(page.now_s)}"
+        for _ in range(2):
+            answer = await browser.get(target)
+            assert answer.status == 200
+            assert "set-cookie" not in answer.headers
+            assert "You are in" in answer.text
+        assert (await ask(page.app, "GET", target)).status == 403
+        assert (await browser.post("/root/1/pause")).status == 303
+
+    asyncio.run(scenario())
+
+
 def test_who_signs_out_is_a_stranger(page: Page) -> None:
     async def scenario() -> None:
         browser = await page.browser()
