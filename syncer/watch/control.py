@@ -15,7 +15,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import IO, TYPE_CHECKING, Final, Literal, TypeVar
 
 import msgspec
 
@@ -220,9 +220,17 @@ def _asked(path: str, question: Question, kind: type[T]) -> Iterator[T]:
             raise NotWatchingError from None
         connection.settimeout(None)
         with connection.makefile("rb") as lines:
-            while line := lines.readline(_MAX_LINE_BYTES):
+            while (line := _line(lines)).endswith(b"\n"):
                 yield msgspec.json.decode(line, type=kind)
     raise _HungUpError
+
+
+def _line(lines: IO[bytes]) -> bytes:
+    """The next one; of a daemon that was killed nothing, or a part."""
+    try:
+        return lines.readline(_MAX_LINE_BYTES)
+    except ConnectionError:
+        return b""
 
 
 @contextlib.contextmanager

@@ -117,7 +117,7 @@ class Lists:
         root = await self._context.facts(request.path_params["uuid"])
         fields = await form(request)
         ident = fields.text("id")
-        if root is None or not ident:
+        if root is None or not ident or "\0" in ident:
             return self._context.missing(request)
         arguments = [b"trash", b"restore", root.path, b"--entry=" + os.fsencode(ident), b"--json"]
         ran = await self._change(Key("restore", root.uuid, os.fsencode(ident)), "Restoring a version", arguments)

@@ -162,7 +162,8 @@ class Roots:
         if root is None:
             return self._context.missing(request)
         job, digest = self._jobs.of(self._plan_key(root.uuid)), fields.text("digest")
-        shown = None if job is None or job.ran is None or not job.ran.lines else job.ran.lines[0]
+        ran = None if job is None else job.ran  # of one that has failed the line is no plan
+        shown = None if ran is None or ran.exit_code or not ran.lines else ran.lines[0]
         if shown is None or (await asyncio.to_thread(view_plan, shown, 1)).digest != digest:
             told = "The plan that you saw is not at hand any more. Here is the present one."
             self._context.tell(request, told, is_well=False)

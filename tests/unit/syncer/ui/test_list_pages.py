@@ -92,6 +92,7 @@ def test_what_no_page_sends_does_nothing(page: Page, fields: dict[str, str]) -> 
         assert (await browser.get("/root/1/conflicts/compare?path=")).status == 404
         assert not page.program.done
         assert (await browser.post("/root/1/trash/restore", {})).status == 404
+        assert (await browser.post("/root/1/trash/restore", {"id": "a\0"})).status == 404
         assert not page.program.ran
 
     asyncio.run(scenario())

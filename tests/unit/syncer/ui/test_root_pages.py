@@ -150,6 +150,22 @@ def test_consent_to_a_plan_that_nobody_was_shown_does_nothing(page: Page) -> Non
     asyncio.run(scenario())
 
 
+def test_consent_after_a_plan_that_failed_does_nothing_and_shows_why(page: Page) -> None:
+    """Another tab has looked again meanwhile: the folder is not there. What it printed is no plan."""
+
+    async def scenario() -> None:
+        page.program.facts = [root()]
+        error = msgspec.json.encode({"type": "error", "exit_code": 10, "message": "not mounted?"})
+        page.program.outcomes += [Ran(exit_code=10, lines=(error,), message="not mounted?")]
+        browser = await page.browser()
+        await browser.get("/root/1/plan")
+        answer = await browser.post("/root/1/consent", {"digest": "06bb8f07", "agreed": "yes"})
+        assert answer.headers["location"] == "/root/1/plan?again=1"
+        assert len(page.program.ran) == 1
+
+    asyncio.run(scenario())
+
+
 def test_a_plan_that_does_not_hold_any_more_says_so(page: Page) -> None:
     async def scenario() -> None:
         page.program.facts = [root()]

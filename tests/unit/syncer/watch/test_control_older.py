@@ -52,6 +52,26 @@ def test_no_daemon_is_named_as_such(tmp_path: Path) -> None:
         control.peers(str(tmp_path / "watch.sock"))
 
 
+@pytest.mark.parametrize("told", [b"", b'{"pid":1,"sta'])
+def test_a_daemon_that_is_killed_while_it_is_asked_is_none(tmp_path: Path, told: bytes) -> None:
+    """The question that it has not read resets the connection; of the answer a part may have come."""
+    path = str(tmp_path / "watch.sock")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen()
+
+        def die() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(1)
+                connection.sendall(told)
+
+        thread = threading.Thread(target=die)
+        thread.start()
+        assert control.live(path) is None
+        thread.join()
+
+
 def test_a_daemon_that_comes_after_the_question_is_not_an_older_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
