@@ -13,7 +13,7 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         repetitions: Of each measurement.
         stream_bytes: Of a stream, and of a file that is read in order.
-        large_bytes: Of what is made into blocks beside requests.
+        large_bytes: Of what is made into blocks, or pulled, beside requests.
         sealed_bytes: Of what is written and then made into blocks.
         sealed_repetitions: Of that.
         file_bytes: Of the file in which pages are read and written at random.
