@@ -197,6 +197,7 @@ class Cycle:
             self.report.bytes_read_local = self._local.counters.bytes_read + self.report.bytes_from_near(
                 self._options.sources
             )
+            self.report.own_blocks = self._local.counters.own_blocks
             self.report.seconds = time.monotonic() - started
         return self.report
 

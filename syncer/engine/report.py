@@ -71,6 +71,7 @@ class Report:
         conflicts: Conflict copies made; those of earlier cycles that were cut short count, too.
         traffic: Counters of the client, by their JSON names.
         sources: What each source of blocks gave to a pull, by its name.
+        own_blocks: Blocks that a pull found here without any source: `LocalCounters.own_blocks`.
         blocks_read: Blocks that the server gave to a pull, also those that were of no use.
         blocks_to_peers: Blocks that devices on the network got from here since the cycle before; of a daemon.
         bytes_to_peers: Of these.
@@ -91,6 +92,7 @@ class Report:
     conflicts: int = 0
     traffic: Mapping[str, int] = field(default_factory=dict)
     sources: Mapping[str, SourceStats] = field(default_factory=dict)
+    own_blocks: int = 0
     blocks_read: int = 0
     blocks_to_peers: int = 0
     bytes_to_peers: int = 0
@@ -124,6 +126,7 @@ class Report:
             **{key: self.traffic.get(key, 0) for key in TRAFFIC},
             "blocks_received": self.traffic.get("blocks_received", 0) - in_vain,
             "blocks_in_vain": in_vain + sum(each.late + each.wrong for each in others),
+            "blocks_from_own": self.own_blocks + self._from("own").blocks,
             "blocks_from_roots": self._from("roots").blocks,
             "blocks_from_peers": self._from("peers").blocks,
             "bytes_from_peers": self._from("peers").bytes,

@@ -41,7 +41,7 @@ _FIRST_FRESH: Final = 1 << 62  # StateDBs do not get that far
 _HOLDERS: Final = 4  # of one content: one of them will still be what it was
 
 
-SHARED: Final = ("blocks_from_peers", "blocks_to_peers", "blocks_from_roots")
+SHARED: Final = ("blocks_from_peers", "blocks_to_peers", "blocks_from_roots", "blocks_from_own")
 """Keys of the counts of blocks that did not come from the server."""
 
 
@@ -206,7 +206,7 @@ class RootState:
         return None if raw is None else msgspec.json.decode(raw, type=LastCycle)
 
     def last_shared(self) -> LastCycle | None:
-        """The last one in which blocks came from peers or other roots, or went to peers: those after it are empty."""
+        """The last one in which blocks came from others than the server, or went to peers: those after it are empty."""
         raw = self._database.meta_get(_LAST_SHARED)
         return None if raw is None else msgspec.json.decode(raw, type=LastCycle)
 

@@ -56,11 +56,14 @@ class LocalCounters(msgspec.Struct, kw_only=True):
         bytes_read: Content bytes, from files or segments.
         total_bytes: Sizes of the files to hash, of this look; 0 where nothing is hashed.
         done_bytes: How much of that is done; holes count.
+        own_blocks: Of files that were staged, blocks that were here already, in known places: nobody was asked for
+            them. What a file has in common with its version before, or a killed run left, does not count, nor holes.
     """
 
     bytes_read: int = 0
     total_bytes: int = 0
     done_bytes: int = 0
+    own_blocks: int = 0
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +155,14 @@ class StageOrder(msgspec.Struct, frozen=True, kw_only=True):
     def is_small(self) -> bool:
         """Of one block at most, and takes longer to name than to write: many are staged together."""
         return len(self.blocks) <= 1 and self.content.size_bytes <= SMALL_BYTES
+
+    def own_blocks(self, origin: Origin, theirs: BlockList) -> int:
+        """How many blocks another file has at the same index, holes not counted; 0 for this one's version before."""
+        if origin.path == self.path:
+            return 0
+        changed = self.blocks.changed_from(theirs).values()
+        holes = self.blocks.ids.count(ZERO_BLOCK) - sum(each == ZERO_BLOCK for each in changed)
+        return len(self.blocks) - len(changed) - holes
 
 
 class Staged(Protocol):

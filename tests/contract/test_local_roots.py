@@ -14,7 +14,7 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id, canonical
-from blockfs.blocks.ids import BlockId
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from syncer.core.model import FileStat, Kind, Meta, RelPath
 from syncer.core.rows import Origin
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, SyncerError
@@ -273,9 +273,32 @@ def test_what_is_here_is_not_fetched(scene: Scene) -> None:
         (second,) = await created(root, server, [server.order(root, scene.path("b"), data_of(scene.one), (origin,))])
         made(second)
         assert len(server.served) == 1
+        assert root.counters.own_blocks == 1
 
     scene.run(work)
     assert scene.files() == {"a": data_of(scene.one), "b": data_of(scene.one)}
+
+
+def test_what_comes_from_another_file_counts_and_what_stays_in_its_place_does_not(scene: Scene) -> None:
+    server = Server()
+
+    async def work(root: LocalRoot) -> None:
+        data = data_of(scene.long)
+        if len(data) <= root.block_size:  # what has one block only has nothing in common with its version before
+            data = random.Random(scene.one).randbytes(3 * root.block_size)
+        order = server.order(root, scene.path("a"), data)
+        (first,) = await created(root, server, [order])
+        assert root.counters.own_blocks == 0
+        await root.barrier()
+        origin = Origin(path=order.path, tag=made(first).tag, content=order.content)
+        for name, own in (("a", 0), ("b", len(order.blocks) - order.blocks.ids.count(ZERO_BLOCK))):
+            before = root.counters.own_blocks
+            (staged,) = await root.stage([server.order(root, scene.path(name), data, (origin,))], server)
+            await made(staged).drop()
+            assert root.counters.own_blocks - before == own
+        assert len(server.served) == len(order.blocks.unique_ids())
+
+    scene.run(work)
 
 
 def test_what_was_staged_and_is_given_up_leaves_nothing(scene: Scene) -> None:

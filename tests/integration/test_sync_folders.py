@@ -73,6 +73,10 @@ def test_change_rename_and_copy_cost_what_changed(sync: Sync, pair: tuple[Path, 
     for root in pair:
         summary = sync.reconcile(root)
         assert (summary["moved"], summary["blocks_sent"], summary["blocks_received"]) == (1, 0, 0)
+        assert summary["blocks_from_own"] == (len(NOISE) // BLOCK if root == second else 0)
+    sync.reconcile(second)  # an empty one
+    (status,) = sync("status", second, "--json")
+    assert status["last_shared"]["blocks_from_own"] == len(NOISE) // BLOCK
     assert content(first) == content(second)
     sync.at_rest(first, second)
 

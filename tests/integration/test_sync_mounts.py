@@ -142,6 +142,7 @@ def test_rename_and_clone_transfer_and_read_nothing(sync: Sync, pair: tuple[Path
     for root in pair:
         summary = sync.reconcile(root)
         assert (summary["moved"], summary["blocks_sent"], summary["blocks_received"]) == (1, 0, 0)
+        assert summary["blocks_from_own"] == (len(NOISE) // BLOCK if root == second else 0)
         assert summary["bytes_read_local"] == 0
     assert content(first) == content(second)
     assert os.stat(second / "e/image").st_ino == inode

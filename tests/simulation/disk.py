@@ -20,6 +20,7 @@ from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, LocalTag, Meta, RelPath
 from syncer.core.paths import split
+from syncer.core.rows import Origin
 from syncer.errors import LocalChangedError, SyncerError
 from syncer.ports.blocks import BlockSource, Board, Fetcher
 from syncer.ports.local import BlockReader
@@ -268,17 +269,20 @@ class MemoryRoot:
         async def staged(at: int) -> StagedEntry:
             order = orders[at]
             await self.before("stage")
-            if not self._has(order):
+            origin = self._holder(order)
+            if origin is None:
                 for error in (await fetch([at])).values():  # it was here when we looked, and is gone meanwhile
                     raise error
                 size = order.blocks.size_bytes
                 pieces = (got[block].ljust(block_length(i, size, BLOCK), b"\0") for i, block in enumerate(order.blocks))
                 whole = b"".join(pieces)
                 assert whole == data_of(payload_of(order.content)), "what was assembled is not what was wanted"
+            else:
+                self.counters.own_blocks += order.own_blocks(origin, order.blocks)
             await self.before("staged")
             return StagedEntry(payload_of(order.content), order.meta)
 
-        failed = await fetch(at for at, order in enumerate(orders) if not self._has(order))
+        failed = await fetch(at for at, order in enumerate(orders) if self._holder(order) is None)
         done: list[Staged | Exception] = []
         for at in range(len(orders)):
             try:
@@ -290,8 +294,9 @@ class MemoryRoot:
     def keep_received(self) -> Callable[[BlockId], bytes | None]:
         return lambda _: None
 
-    def _has(self, order: StageOrder) -> bool:
-        return any(each.content == order.content and self._is_there(each.path, each.tag) for each in order.origins)
+    def _holder(self, order: StageOrder) -> Origin | None:
+        there = (each for each in order.origins if each.content == order.content)
+        return next((each for each in there if self._is_there(each.path, each.tag)), None)
 
     def _is_there(self, path: RelPath, tag: LocalTag) -> bool:
         return path in self.replica.entries and self._tag(path) == tag

@@ -189,5 +189,7 @@ def _rows(report: Report, counts: Mapping[str, int | float]) -> Iterator[tuple[s
         yield "from peers", f"{format_size(int(counts['bytes_from_peers']))}, {counts['blocks_from_peers']} blocks"
     if counts["blocks_from_roots"]:
         yield "from other roots", f"{counts['blocks_from_roots']} blocks"
+    if counts["blocks_from_own"]:
+        yield "from the root itself", f"{counts['blocks_from_own']} blocks"
     yield "read locally", format_size(report.bytes_read_local)
     yield "time", f"{report.seconds:.1f} s, {counts['requests']} requests"

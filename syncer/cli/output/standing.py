@@ -208,6 +208,7 @@ def _blocks(counts: Mapping[str, int | float]) -> str:
         "received": "from the server",
         "from_peers": "from peers",
         "from_roots": "from other roots",
+        "from_own": "from the root itself",
         "to_peers": "to peers",
     }
     return ", ".join(f"{counts.get(f'blocks_{key}', 0)} {text}" for key, text in words.items())

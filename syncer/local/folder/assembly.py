@@ -100,19 +100,23 @@ class Assembly:
             Indexes whose blocks must be fetched, one per distinct id.
         """
         blocks = self._order.blocks
+        counters, elsewhere = self._sources.counters, False
         if not self._preset:
             self._preset = self._share_all()
+            elsewhere = self._preset and not self._is_before(self._order.origins[0])
         os.ftruncate(self._file, blocks.size_bytes)
         if self._preset:
-            self._compare_preset()
+            found = self._compare_preset()
+            counters.own_blocks += found if elsewhere else 0
         else:
             self._done_where(lambda wanted: wanted == ZERO_BLOCK)
         for origin in self._order.origins:
             if not any(self._left):
                 return []
-            self._take_aligned(origin)
+            found = self._take_aligned(origin)
+            counters.own_blocks += 0 if self._is_before(origin) else found
         for origin in self._sources.displaced(self._order.content) if any(self._left) else ():
-            self._take_aligned(origin)
+            counters.own_blocks += self._take_aligned(origin)
         self._positions = {}
         for index, wanted in enumerate(blocks):
             if self._left[index]:
@@ -160,6 +164,10 @@ class Assembly:
             self._sources.twins.adopt(self._file, self._order.path, self._order.content)
         return tag_of(status(b"", self._file)), lacking
 
+    def _is_before(self, origin: Origin) -> bool:
+        """Whether it is the version before of this very file."""
+        return origin.path == self._order.path
+
     def _share_all(self) -> bool:
         """Share all of an old version whose block list is lost: then what it has is hashed once, where it is then."""
         for origin in self._order.origins[:1]:
@@ -172,27 +180,30 @@ class Assembly:
                         os.close(descriptor)
         return False
 
-    def _compare_preset(self) -> None:
-        blocks = self._order.blocks
+    def _compare_preset(self) -> int:
+        """Look what the file has. Returns how many blocks are right, holes not counted."""
+        blocks, found = self._order.blocks, 0
         present, read = hash_file(self._file, blocks.size_bytes, blocks.block_size)
         self._sources.counters.bytes_read += read
         for index, (have, want) in enumerate(zip(present, blocks, strict=True)):
             if have == want:
                 self._left[index] = 0
+                found += want != ZERO_BLOCK
             elif want == ZERO_BLOCK:
                 self._write(index, b"")
+        return found
 
     def _done_where(self, holds: Callable[[BlockId], bool]) -> None:
         for index, wanted in enumerate(self._order.blocks):
             if holds(wanted):
                 self._left[index] = 0
 
-    def _take_aligned(self, origin: Origin) -> None:
-        """Take the blocks that a file has at the same index."""
+    def _take_aligned(self, origin: Origin) -> int:
+        """Take the blocks that a file has at the same index. Returns how many."""
         descriptor = self._sources.open(origin)
         if descriptor is None:
-            return
-        blocks = self._order.blocks
+            return 0
+        blocks, before = self._order.blocks, self._left.count(1)
         try:
             theirs = self._sources.lists.load(origin.content)
             if theirs is None:
@@ -202,6 +213,7 @@ class Assembly:
                 self._take_run(descriptor, first, count)
         finally:
             os.close(descriptor)
+        return before - self._left.count(1)
 
     def _equal_runs(self, theirs: BlockList) -> Iterator[tuple[int, int]]:
         """Runs of indexes that are still left and where both lists agree, each at most _RUN_BYTES long."""

@@ -102,6 +102,7 @@ class SmallFiles:
                     file.data = self._find(file)
                 if file.data is not None:
                     self._give(equal, file.data, file.origin)
+                    self._sources.counters.own_blocks += 0 if file.origin is None else len(equal)
                     break
 
     def missing(self) -> list[int]:

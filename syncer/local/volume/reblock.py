@@ -232,7 +232,10 @@ class Regrid:
         if all(name == ZERO_BLOCK for name in order.blocks):
             return _holes(order.blocks.size_bytes, self._near_size)
         pair = self.pair(order.content)
-        return None if pair is None or self._blocks.missing(pair.near, hold) else pair.near
+        if pair is None or self._blocks.missing(pair.near, hold):
+            return None
+        self.counters.own_blocks += len(order.blocks)  # one
+        return pair.near
 
     def cut(self, order: StageOrder, data: bytes, hold: EpochHold) -> BlockList:
         """Store a file of one of the server's blocks. Returns its block list as the volume cuts it; not synced."""
@@ -334,6 +337,7 @@ class Regrid:
         for origin in order.origins:
             found = self.pair(origin.content)
             if found is not None:
+                self.counters.own_blocks += order.own_blocks(origin, found.far)
                 return found
         return None
 

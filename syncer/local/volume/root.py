@@ -137,7 +137,7 @@ class BlockfsRoot:
         self._changes = VolumeChanges(self._root, self._connection)
         self._workers = trio.CapacityLimiter(_WORKERS)
         parts = self._root, self._blocks, self._connection, options.parts, self._changes
-        self._staging = VolumeStaging(*parts, self._regrid, self._run)
+        self._staging = VolumeStaging(*parts, self._own, self._run)
         self._closed = False
 
     def _drop_stale_snapshot(self) -> None:

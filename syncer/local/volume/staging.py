@@ -19,13 +19,14 @@ import msgspec
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.epochs import EpochHold
-from blockfs.blocks.ids import BlockId
+from blockfs.blocks.ids import ZERO_BLOCK, BlockId
 from blockfs.control import protocol
 from blockfs.errors import BlockfsError
 from blockfs.errors import NoSpaceError as BlocksFullError
 from syncer.blocks.wanting import fetch_files
 from syncer.core.model import LocalTag, Meta, RelPath
 from syncer.core.parts import Parts
+from syncer.core.rows import Origin
 from syncer.errors import LocalChangedError, NoSpaceError
 from syncer.local.safe_open import parent_directory
 from syncer.local.volume.changes import REASONS, VANISHED, NewFile, VolumeChanges, changed_runs
@@ -42,10 +43,17 @@ _DEFAULT_MODE: Final = 0o644
 
 
 class _Start(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new file starts with: inode and content version of another one, None for nothing; its block list."""
+    """What a new file starts with.
+
+    Attributes:
+        version: Inode and content version of another one; None: nothing.
+        blocks: The block list of that.
+        origin: Which one that is.
+    """
 
     version: tuple[int, int] | None
     blocks: BlockList
+    origin: Origin | None = None
 
 
 class _Hold:
@@ -112,10 +120,14 @@ class PreparedFile:
 
 
 class Stored:
-    """`NearBlocks` of a volume whose blocks are the server's: its block directory, with what came in just now."""
+    """`NearBlocks` of a volume whose blocks are the server's: its block directory, with what came in just now.
+
+    Attributes:
+        counters: Of the root.
+    """
 
     def __init__(self, blocks: BlockDirectory, counters: LocalCounters) -> None:
-        self._counters = counters
+        self.counters = counters
         self._blocks = blocks
 
     def which(self, ids: Sequence[BlockId]) -> Collection[BlockId]:
@@ -130,7 +142,7 @@ class Stored:
         for block in ids:
             with suppress(BlockfsError, OSError):
                 found[block] = self._blocks.get(block, verify=checked)
-                self._counters.bytes_read += len(found[block])
+                self.counters.bytes_read += len(found[block])
         return found
 
 
@@ -144,7 +156,7 @@ class VolumeStaging:
         connection: Connection,
         parts: Parts,
         changes: VolumeChanges,
-        regrid: Regrid | None,
+        own: Stored | Regrid,
         run: Run,
     ) -> None:
         """Take what belongs to the root; nothing is closed here.
@@ -155,7 +167,7 @@ class VolumeStaging:
             connection: To the mount.
             parts: What the root takes part in.
             changes: Installs files.
-            regrid: Puts the server's blocks together, if they are others than the volume's.
+            own: What the volume has; puts the server's blocks together, if they are others than the volume's.
             run: For blocking work.
         """
         self._root = root
@@ -164,8 +176,9 @@ class VolumeStaging:
         self._control = connection.client
         self._parts = parts
         self._changes = changes
-        self._regrid = regrid
+        self._regrid = own if isinstance(own, Regrid) else None
         self._run = run
+        self._counters = own.counters
         self._nothing = _Start(version=None, blocks=BlockList(block_size=blocks.block_size, size_bytes=0, ids=b""))
         self._unsynced_bytes = 0
 
@@ -216,8 +229,11 @@ class VolumeStaging:
             places: dict[BlockId, int] = {}
             for index, block in order.blocks.changed_from(start.blocks).items():
                 places.setdefault(block, index)
+            if start.origin is not None:
+                self._counters.own_blocks += order.own_blocks(start.origin, start.blocks)
             first.append(places)
         absent = set(self._blocks.missing([block for places in first for block in places], hold))
+        self._counters.own_blocks += sum(len(places.keys() - absent - {ZERO_BLOCK}) for places in first)
         found = {at: [index for block, index in places.items() if block in absent] for at, places in enumerate(first)}
         return {at: indexes for at, indexes in found.items() if indexes}
 
@@ -276,7 +292,7 @@ class VolumeStaging:
             size = self._blocks.block_size
             blocks = self._ask(self._control.block_list, origin.tag.ino, origin.tag.version, size)
             if blocks is not None:
-                return _Start(version=(origin.tag.ino, origin.tag.version), blocks=blocks)
+                return _Start(version=(origin.tag.ino, origin.tag.version), blocks=blocks, origin=origin)
         return self._nothing
 
     def _prepare(self, order: StageOrder, blocks: BlockList, start: _Start, hold: _Hold) -> PreparedFile:

@@ -290,6 +290,7 @@ def view_parts(counts: Mapping[str, int | float]) -> tuple[Part, ...]:
         ("server", "from the server", int(counts.get("blocks_received", 0))),
         ("peers", "from peers", int(counts.get("blocks_from_peers", 0))),
         ("roots", "from other roots", int(counts.get("blocks_from_roots", 0))),
+        ("own", "from the root itself", int(counts.get("blocks_from_own", 0))),
     ]
     total = sum(count for _, _, count in found)
     parts, before = [], 0

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 
 from blockfs.runtime.terminal import width_of
@@ -97,6 +98,15 @@ def problems(count: int) -> list[Problem]:
 
 def copies(count: int) -> list[RelPath]:
     return [RelPath(b"c%d" % number) for number in range(count)]
+
+
+@pytest.mark.parametrize(("counts", "own"), [({"blocks_from_own": 7}, 7), ({"blocks_from_peers": 3}, 0)])
+def test_it_is_told_where_blocks_came_from_also_of_a_cycle_of_an_older_release(
+    screen: Screen, made: Callable[..., RootStatus], counts: dict[str, int], own: int
+) -> None:
+    kept = {"ended_ns": 0, "exit_code": 0, "error": None, "counts": counts}
+    screen.show(made(shared=msgspec.json.decode(msgspec.json.encode(kept), type=LastCycle)))
+    assert f"{own} from the root itself" in " ".join(screen.getvalue().split())
 
 
 def test_ten_roots_and_a_safety_stop_are_one_screen(screen: Screen, made: Callable[..., RootStatus]) -> None:

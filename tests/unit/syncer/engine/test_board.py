@@ -65,7 +65,37 @@ def test_the_sources_add_up_to_what_was_pulled(tmp_path: Path) -> None:
     counts = report.counts()
     assert report.sources["remote"].blocks == counts["blocks_received"] == 29
     assert (counts["blocks_from_roots"], counts["blocks_from_peers"], counts["bytes_from_peers"]) == (0, 0, 0)
+    assert counts["blocks_from_own"] == 0
     assert report.sources["remote"].bytes == 20 * 100 + 9 * BLOCK
+
+
+def test_blocks_that_the_root_has_itself_count_wherever_they_are(tmp_path: Path) -> None:
+    """In a copy they are in the same place, and nobody is asked for them; where they moved the board has them found."""
+    first, second = devices(tmp_path, "first", "second")
+    data = noise(77, 9 * BLOCK)
+    first.write("image", data)
+    first.write("small", noise(1, 100))
+    first.reconcile()
+    second.reconcile()
+    first.write("copy", data)
+    first.write("small copy", noise(1, 100))
+    first.write("moved", noise(2, BLOCK) + data)
+    assert first.reconcile().counts()["blocks_from_own"] == 0
+    report = second.reconcile()
+    counts = report.counts()
+    assert second.everything() == first.everything()
+    assert (counts["blocks_received"], counts["blocks_from_own"]) == (1, 9 + 1 + 9)
+    assert report.sources["own"].blocks < counts["blocks_from_own"]
+
+
+def test_blocks_that_did_not_change_came_from_nowhere(tmp_path: Path) -> None:
+    first, second = devices(tmp_path, "first", "second")
+    data = noise(77, 9 * BLOCK)
+    for known in (data, data[: 5 * BLOCK] + noise(2, BLOCK) + data[6 * BLOCK :]):
+        first.write("image", known)
+        first.reconcile()
+        counts = second.reconcile().counts()
+    assert (counts["blocks_received"], counts["blocks_from_own"]) == (1, 0)
 
 
 class Half:
@@ -102,8 +132,9 @@ def test_blocks_of_peers_and_of_the_server_add_up(tmp_path: Path) -> None:
     assert second.everything()["image"] == first.everything()["image"]
     assert counts["blocks_from_peers"] > 0
     assert counts["bytes_from_peers"] == counts["blocks_from_peers"] * BLOCK
-    assert counts["blocks_from_roots"] == 0
-    assert counts["blocks_received"] + counts["blocks_from_peers"] + counts["blocks_from_roots"] == 64
+    assert counts["blocks_from_roots"] == counts["blocks_from_own"] == 0
+    sources = ("blocks_received", "blocks_from_peers", "blocks_from_roots", "blocks_from_own")
+    assert sum(counts[key] for key in sources) == 64
 
 
 class Hasty(Half):

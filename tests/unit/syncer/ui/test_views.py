@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
 from itertools import pairwise
 from typing import Any, get_args
 
@@ -80,12 +81,28 @@ def test_a_cycle_that_broke_off_says_what_broke_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "counts", [{}, {"blocks_received": 1, "blocks_from_peers": 2}, {"blocks_from_roots": 7}, {"blocks_received": 10**9}]
+    "counts",
+    [
+        {},
+        {"blocks_received": 1, "blocks_from_peers": 2},
+        {"blocks_from_roots": 7},
+        {"blocks_from_own": 7},
+        {"blocks_received": 1, "blocks_from_peers": 2, "blocks_from_roots": 3, "blocks_from_own": 5},
+        {"blocks_received": 10**9},
+    ],
 )
 def test_the_parts_of_a_bar_are_the_whole_bar(counts: dict[str, int | float]) -> None:
     parts = view_parts(counts)
     assert sum(part.width for part in parts) == (1000 if counts else 0)
     assert all(one.at + one.width == other.at for one, other in pairwise(parts))
+    assert {part.count for part in parts if part.width} == {number(count) for count in counts.values()}
+
+
+def test_each_part_of_a_bar_has_a_colour() -> None:
+    css = (files("syncer.ui") / "assets/style.css").read_text()
+    for part in view_parts({"blocks_from_own": 1}):
+        assert f".share .{part.key}" in css
+        assert f".dot.{part.key}" in css
 
 
 def test_names_that_would_turn_or_end_a_line_are_told_as_what_they_are() -> None:
