@@ -249,7 +249,9 @@ class LocalWorker:
                 expect, target = local_tag(self._outcome, action.nid), self._outcome.path_after(action)
                 return Rename(source=self._path(action), target=target, expect=expect)
             case Trash():
-                return Remove(path=self._path(action), kind=action.kind, expect=local_tag(self._outcome, action.nid))
+                expect = local_tag(self._outcome, action.nid)
+                is_double = (action.absorbed_by, action.after) != (None, None)
+                return Remove(path=self._path(action), kind=action.kind, expect=expect, is_double=is_double)
         raise AssertionError(action)
 
     def _path(self, action: Action) -> RelPath:

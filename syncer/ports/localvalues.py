@@ -211,11 +211,19 @@ class Rename(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remove(msgspec.Struct, frozen=True, kw_only=True):
-    """Take a node away, restorable. A directory must be empty of what we don't know."""
+    """Take a node away, restorable. A directory must be empty of what we don't know.
+
+    Attributes:
+        path: Where.
+        kind: What it is.
+        expect: Its evidence.
+        is_double: It was deleted by nobody: another node, or a conflict copy of it, stands for it.
+    """
 
     path: RelPath
     kind: Kind
     expect: LocalTag
+    is_double: bool = False
 
 
 class ChangeMeta(msgspec.Struct, frozen=True, kw_only=True):

@@ -53,6 +53,7 @@ def test_one_version_is_taken_and_the_other_is_in_the_trash_everywhere(
     assert content(second) == {"d": "folder", "d/report.txt": kept}
     (gone,) = sync("trash", "ls", second, "--json")[:1]
     assert gone["path"] == ("d/report.txt" if take == "local" else f"d/{copy.name}")
+    assert gone["why"] == "resolved"
     for root in (second, first):
         sync.reconcile(root)
     assert content(first) == content(second) == {"d": "folder", "d/report.txt": kept}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.syncing import Sync, content, deleted_and_replaced
+from tests.integration.syncing import Sync, content, deleted_and_replaced, in_conflict
 
 
 def test_what_a_sync_took_away_is_listed_and_restored_and_syncs_like_a_users_file(
@@ -17,10 +17,10 @@ def test_what_a_sync_took_away_is_listed_and_restored_and_syncs_like_a_users_fil
     first, second = roots
     deleted_and_replaced(sync, roots)
     lines = sync("trash", "ls", second, "--json")
-    assert sorted((line["path"], line["kind"], line["size_bytes"]) for line in lines) == [
-        ("d/edited", "file", 9),
-        ("d/gone", "file", 11),
-        ("d/link", "symlink", 0),
+    assert sorted((line["path"], line["kind"], line["size_bytes"], line["why"]) for line in lines) == [
+        ("d/edited", "file", 9, "replaced"),
+        ("d/gone", "file", 11, "deleted"),
+        ("d/link", "symlink", 0, "deleted"),
     ]
     assert all(line["expires"] > line["deleted"] for line in lines)
     sync("trash", "restore", second / "d/gone")
@@ -53,8 +53,33 @@ def test_restoring_overwrites_nothing_and_says_what_to_do(sync: Sync, roots: tup
     (line,) = [line for line in sync("trash", "ls", second, "--json") if line["path"] == "d/gone"]
     sync("trash", "restore", second, "--entry", line["id"], "--to", second / "new/place/back")
     assert (second / "new/place/back").read_bytes() == b"was deleted"
+    entry = second / ".blocksync/trash/1760000000-0000002a"  # as an earlier release named it
+    entry.mkdir()
+    (entry / "item").write_bytes(b"old")
+    (entry / "origin").symlink_to("old")
     sync("trash", "ls", second)
-    assert "d/edited" in sync.out
+    heading, *rows = [line.split()[-2:] for line in sync.out.splitlines()[1:]]
+    assert heading == ["why", "path"]
+    assert sorted(rows) == [["-", "old"], ["deleted", "d/link"], ["replaced", "d/edited"]]
+
+
+def test_what_makes_way_for_its_conflict_copy_was_deleted_by_nobody(sync: Sync, roots: tuple[Path, Path]) -> None:
+    first, second = roots
+    copy = in_conflict(sync, roots)
+    mine = copy.read_bytes()
+    (first / "d/report.txt").unlink()
+    for root in roots:
+        sync.reconcile(root)
+    (first / "d/report.txt").write_bytes(b"another one of the other device")
+    sync.reconcile(first)
+    (second / "d/report.txt").write_bytes(mine)
+    sync.reconcile(second, expect=4)
+    assert content(second) == {
+        "d": "folder",
+        "d/report.txt": b"another one of the other device",
+        f"d/{copy.name}": mine,
+    }
+    assert [line["why"] for line in sync("trash", "ls", second, "--json")] == ["doubled", "deleted", "replaced"]
 
 
 def test_emptying_takes_what_is_old_enough_and_settled(

@@ -20,7 +20,7 @@ from syncer.local.folder.changes import Changes
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.safe_open import DIRECTORY_FLAGS, look, parent_directory, tag_of
 from syncer.local.syscalls import status
-from syncer.local.verbs.trash import ITEM, Trash
+from syncer.local.verbs.trash import ITEM, Trash, Why
 from syncer.ports.localvalues import Applied
 from tests.race.outcome import Outcome
 from tests.race.users import KINDS, PAGE, Version, users, version_of
@@ -40,7 +40,7 @@ def stat_then_rename(changes: Changes, path: RelPath, temp: bytes, tag: LocalTag
     """Mutant: the last look before a plain rename, with a copy for the trash by hard link. The best of the others."""
     with parent_directory(changes._root, path) as (directory, name):
         changes._require_entry(directory, name, path, expect)
-        entry, folder = changes._trash.begin(path, expect, 0)
+        entry, folder = changes._trash.begin(path, expect, Why.REPLACED)
         try:
             try:
                 os.link(name, ITEM, src_dir_fd=directory, dst_dir_fd=folder, follow_symlinks=False)

@@ -32,7 +32,7 @@ from syncer.core.paths import PRIVATE
 from syncer.errors import LocalChangedError, SyncerError
 from syncer.local.options import RootOptions
 from syncer.local.safe_open import parent_directory
-from syncer.local.verbs.trash import ITEM, new_folder
+from syncer.local.verbs.trash import ITEM, Why, new_folder
 from syncer.local.volume.mount import find_mount
 from syncer.local.volume.root import BlockfsRoot
 from syncer.local.volume.tree import ROOT_INO, volume_tag
@@ -152,7 +152,7 @@ async def stat_then_rename(sync: _Sync, path: RelPath, expect: LocalTag) -> None
     try:
         Path(os.fsdecode(staged)).write_bytes(sync.page)
         with parent_directory(root, path) as (directory, name):
-            _, folder = new_folder(trash, path)
+            _, folder = new_folder(trash, path, Why.REPLACED)
             try:
                 _require(directory, name, path, expect)
                 try:

@@ -180,6 +180,7 @@ def _fields(linked: LinkedRoot, kept: Kept) -> dict[str, JsonValue]:
         "deleted": _time(kept.made_s),
         "expires": _time(kept.made_s + linked.record.keep_trash_s),
         "settled": kept.settled,
+        "why": kept.why,
     }
 
 
@@ -191,12 +192,13 @@ def _show(linked: LinkedRoot, entries: list[Kept]) -> None:
             _time(kept.made_s),
             f"{max(0.0, kept.made_s + linked.record.keep_trash_s - now) / 86400:.0f}",
             format_size(kept.size_bytes) if kept.kind == "file" else kept.kind,
+            kept.why or "-",
             shown(kept.fallback) + " (place unknown)" if kept.origin is None else shown(kept.origin),
         )
         for kept in entries
     ]
     title = f"{shown(linked.path)}: {len(entries)} versions"
-    columns.show(title, ("id", "deleted", ">days left", ">size", "path"), rows)
+    columns.show(title, ("id", "deleted", ">days left", ">size", "why", "path"), rows)
 
 
 def _time(seconds: float) -> str:

@@ -35,7 +35,7 @@ from syncer.local.safe_open import (
     tag_of,
 )
 from syncer.local.syscalls import rename_exchange, rename_noreplace, status
-from syncer.local.verbs.trash import ITEM, Trash
+from syncer.local.verbs.trash import ITEM, Trash, Why
 from syncer.ports.localvalues import Applied
 
 _OPEN_DIRECTORIES: Final = 256  # descriptors kept for the next barrier
@@ -153,7 +153,7 @@ class Changes:
         """
         with parent_directory(self._root, path) as (directory, name):
             self._require_entry(directory, name, path, expect)
-            entry, folder = self._trash.begin(path, expect, tag.ino)
+            entry, folder = self._trash.begin(path, expect, Why.REPLACED, tag.ino)
             try:
                 self.step("trash entry made")
                 self._keep_owner(temp, name, directory)
@@ -273,11 +273,11 @@ class Changes:
             self._remember(directory)
             return Applied(tag=None)
 
-    def to_trash(self, path: RelPath, expect: LocalTag) -> Applied:
+    def to_trash(self, path: RelPath, expect: LocalTag, why: Why) -> Applied:
         """Rename into the trash, then look at it."""
         with parent_directory(self._root, path) as (directory, name):
             self._require_entry(directory, name, path, expect)
-            entry, folder = self._trash.begin(path, expect)
+            entry, folder = self._trash.begin(path, expect, why)
             try:
                 self.step("trash entry made")
                 try:

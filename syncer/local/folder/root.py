@@ -47,7 +47,7 @@ from syncer.local.safe_open import (
 from syncer.local.survey.digests import Digests, FolderPart, Surveyor
 from syncer.local.syscalls import status
 from syncer.local.twins.twins import Twins
-from syncer.local.verbs.trash import Trash
+from syncer.local.verbs.trash import Trash, why_removed
 from syncer.ports.blocks import BlockSource, Fetcher
 from syncer.ports.local import PartLook
 from syncer.ports.localvalues import (
@@ -485,8 +485,11 @@ class LocalDirectory:
             case Rename():
                 return changes.move(change.source, change.target, change.expect)
             case Remove():
-                remove = changes.remove_directory if change.kind is Kind.DIRECTORY else changes.to_trash
-                return remove(change.path, change.expect)
+                return (
+                    changes.remove_directory(change.path, change.expect)
+                    if change.kind is Kind.DIRECTORY
+                    else changes.to_trash(change.path, change.expect, why_removed(change))
+                )
             case ChangeMeta():
                 return changes.set_meta(change.path, own(change.meta), change.expect, change.seen)
 

@@ -2,8 +2,8 @@
 
 One folder per entry, below `.blocksync/trash/`:
 ```
-<UTC seconds>-<hex nanoseconds>-<EVIDENCE>/    pending: may still turn out to be no trash
-<UTC seconds>-<hex nanoseconds>/               settled: looked at again after a quiet time and unchanged
+<UTC seconds>-<hex nanoseconds>.<WHY>-<EVIDENCE>/    pending: may still turn out to be no trash
+<UTC seconds>-<hex nanoseconds>.<WHY>/               settled: looked at again after a quiet time and unchanged
     origin      symlink whose text is the path it came from; where there are no symlinks (FAT), a file that holds it
     item        the file, directory or symlink
 ```
@@ -14,6 +14,10 @@ it does not for a file's data. So whatever instant the machine stops at, the ent
 - it is our own staged file: the exchange did not happen; drop it (its content is on the other side);
 - it is as expected: it is trash;
 - it is anything else: a version nobody has seen. It goes back to its origin, or beside it as a conflict copy.
+
+WHY is a word of `Why`. It is in the name, too: so it needs no fsync, costs a mount no request, and goes with the entry,
+also where the release before removes it, which takes it for a part of the nanoseconds. Entries of earlier releases have
+none. Anybody may have made an entry: another word says nothing, and what becomes of an item never depends on it.
 
 A writer may hold a displaced file open and still write to it, so a pending entry is looked at again at the end of the
 cycle and in the next cycles until it was quiet for `QUIET_S`.
@@ -27,6 +31,7 @@ import os
 import stat
 import time
 from collections.abc import Iterator
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -38,7 +43,7 @@ from syncer.local.folder.filehash import hash_file
 from syncer.local.safe_open import DIRECTORY_FLAGS, FILE_FLAGS, parent_directory, same_but_ctime, tag_of
 from syncer.local.syscalls import rename_noreplace, status
 from syncer.local.verbs.retention import KEEP_S
-from syncer.ports.localvalues import CopyName, content_of
+from syncer.ports.localvalues import CopyName, Remove, content_of
 
 QUIET_S: Final = 60.0  # a program that wrote nothing for so long after its file was displaced has most likely let go
 ITEM: Final = b"item"
@@ -49,6 +54,18 @@ _NOT_EMPTY: Final = {errno.ENOTEMPTY, errno.EEXIST}
 _PATH_BYTES: Final = 4096  # PATH_MAX
 
 
+class Why(StrEnum):
+    """What an item is in the trash for."""
+
+    DELETED = "deleted"  # it was deleted on the other side
+    REPLACED = "replaced"  # another version took its place
+    RESOLVED = "resolved"  # a user settled a conflict and took the other version
+    DOUBLED = "doubled"  # an equal file, or a conflict copy of it, stands for it
+
+
+_WORDS: Final = {each.value.encode(): each for each in Why}
+
+
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """A folder of the trash.
 
@@ -57,12 +74,14 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         made_s: Seconds since the epoch.
         expect: What the item should be: inode, birth time, size, mtime count. None: settled.
         staged_ino: Our own file that was to be exchanged with it, 0 for none.
+        why: What it is there for; None: its name does not say.
     """
 
     name: bytes
     made_s: int
     expect: LocalTag | None
     staged_ino: int
+    why: Why | None
 
 
 class Trash:
@@ -76,7 +95,7 @@ class Trash:
         self._copy_name = copy_name
         self._keep_s = keep_s
 
-    def begin(self, origin: RelPath, expect: LocalTag, staged_ino: int = _NO_INODE) -> tuple[Entry, int]:
+    def begin(self, origin: RelPath, expect: LocalTag, why: Why, staged_ino: int = _NO_INODE) -> tuple[Entry, int]:
         """Make an empty pending entry.
 
         Returns:
@@ -84,8 +103,8 @@ class Trash:
         """
         made_s, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
         while True:
-            entry = Entry(name=_encode(made_s, nanoseconds, expect, staged_ino), made_s=made_s, expect=expect,
-                          staged_ino=staged_ino)  # fmt: skip
+            name = _encode(made_s, nanoseconds, why, expect, staged_ino)
+            entry = Entry(name=name, made_s=made_s, expect=expect, staged_ino=staged_ino, why=why)
             try:
                 os.mkdir(entry.name, 0o700, dir_fd=self._trash)
                 break
@@ -214,7 +233,7 @@ class Trash:
                 raise
 
 
-def new_folder(trash: int, origin: RelPath) -> tuple[bytes, int]:
+def new_folder(trash: int, origin: RelPath, why: Why) -> tuple[bytes, int]:
     """Make an empty settled entry, for what is trash without any doubt.
 
     Returns:
@@ -222,7 +241,7 @@ def new_folder(trash: int, origin: RelPath) -> tuple[bytes, int]:
     """
     made_s, nanoseconds = divmod(time.time_ns(), 1_000_000_000)
     while True:
-        name = b"%d-%08x" % (made_s, nanoseconds)
+        name = _settled(made_s, nanoseconds, why)
         try:
             os.mkdir(name, 0o700, dir_fd=trash)
             break
@@ -274,11 +293,26 @@ def origin_of(folder: int) -> RelPath | None:
         return None
 
 
-def _encode(made_s: int, nanoseconds: int, expect: LocalTag, staged_ino: int) -> bytes:
+def why_removed(change: Remove) -> Why:
+    """What an entry is to say of what a cycle takes away."""
+    return Why.DOUBLED if change.is_double else Why.DELETED
+
+
+def ident_of(name: bytes) -> bytes:
+    """The part of an entry's name that is its time, to the nanosecond: it stays when the entry is settled."""
+    ident = b"-".join(name.split(b"-")[:2])
+    return ident if _why_of(ident) is None else ident.rpartition(b".")[0]
+
+
+def _settled(made_s: int, nanoseconds: int, why: Why) -> bytes:
+    return f"{made_s}-{nanoseconds:08x}.{why}".encode()
+
+
+def _encode(made_s: int, nanoseconds: int, why: Why, expect: LocalTag, staged_ino: int) -> bytes:
     evidence = (expect.ino, expect.btime_ns, expect.size_bytes, expect.mtime_ns, staged_ino)
     # Times before 1970 are negative; as unsigned 64-bit numbers they have no sign that could be taken for a separator.
     fields = ".".join(f"{value & 0xFFFFFFFFFFFFFFFF:x}" for value in evidence)
-    return f"{made_s}-{nanoseconds:08x}-{fields}".encode()
+    return _settled(made_s, nanoseconds, why) + f"-{fields}".encode()
 
 
 def decode_entry(name: bytes) -> Entry | None:
@@ -286,16 +320,20 @@ def decode_entry(name: bytes) -> Entry | None:
     parts = name.split(b"-")
     if len(parts) not in {2, 3} or not parts[0].isdigit():
         return None
-    made_s = int(parts[0])
+    made_s, why = int(parts[0]), _why_of(parts[1])
     if len(parts) == 2:
-        return Entry(name=name, made_s=made_s, expect=None, staged_ino=_NO_INODE)
+        return Entry(name=name, made_s=made_s, expect=None, staged_ino=_NO_INODE, why=why)
     try:
         ino, btime, size, mtime, staged = (int(field, 16) for field in parts[2].split(b"."))
     except ValueError:
         return None
     expect = LocalTag(device=0, ino=ino, btime_ns=_signed(btime), size_bytes=size, mtime_ns=_signed(mtime),
                       ctime_ns=0)  # fmt: skip
-    return Entry(name=name, made_s=made_s, expect=expect, staged_ino=staged)
+    return Entry(name=name, made_s=made_s, expect=expect, staged_ino=staged, why=why)
+
+
+def _why_of(part: bytes) -> Why | None:
+    return _WORDS.get(part.partition(b".")[2])
 
 
 def _signed(value: int) -> int:

@@ -27,7 +27,7 @@ from syncer.errors import LocalChangedError, NotFoundError, UsageError
 from syncer.local.folder.private import TRASH
 from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory, parent_directory
 from syncer.local.syscalls import rename_noreplace, status
-from syncer.local.verbs.trash import ITEM, ORIGIN, decode_entry, new_folder, origin_of
+from syncer.local.verbs.trash import ITEM, ORIGIN, Why, decode_entry, ident_of, new_folder, origin_of
 
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFLNK: "symlink", stat.S_IFDIR: "directory"}
 
@@ -45,6 +45,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         size_bytes: Size of a file.
         settled: It is trash for good, until its retention ends. A pending entry is looked at again by a cycle.
         folder: The entry is a folder; False for entries of earlier releases.
+        why: What it is there for; None: not known, as for entries of earlier releases.
     """
 
     ident: str
@@ -56,6 +57,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
     size_bytes: int
     settled: bool
     folder: bool = True
+    why: Why | None = None
 
 
 class TrashCan:
@@ -163,7 +165,7 @@ class TrashCan:
         return True
 
     def put(self, path: RelPath, origin: RelPath | None = None) -> str:
-        """Move something into the trash because the user says so. It is kept whatever is in it by then.
+        """Move something into the trash because the user gives it up (`Why.RESOLVED`). Kept whatever is in it by then.
 
         Args:
             path: Where it is.
@@ -177,7 +179,7 @@ class TrashCan:
         """
         trash = self._open(make=True)
         try:
-            entry, folder = new_folder(trash, path if origin is None else origin)
+            entry, folder = new_folder(trash, path if origin is None else origin, Why.RESOLVED)
             try:
                 with parent_directory(self._root, path) as (directory, name):
                     rename_noreplace(name, directory, ITEM, folder)
@@ -189,7 +191,7 @@ class TrashCan:
                 raise NotFoundError(f"{os.fsdecode(path)} is gone") from None
             finally:
                 os.close(folder)
-            return entry.decode()
+            return _ident(entry)
         finally:
             os.close(trash)
 
@@ -264,6 +266,7 @@ def _look(trash: int, name: bytes) -> Kept | None:
         kind=kind_of(item.mode),
         size_bytes=item.size_bytes if stat.S_ISREG(item.mode) else 0,
         settled=entry.expect is None,
+        why=entry.why,
     )
 
 
@@ -286,7 +289,7 @@ def _old_form(name: bytes, mode: int, size_bytes: int) -> Kept | None:
 
 
 def _ident(name: bytes) -> str:
-    return b"-".join(name.split(b"-")[:2]).decode("utf-8", "backslashreplace")
+    return ident_of(name).decode("utf-8", "backslashreplace")
 
 
 @contextlib.contextmanager

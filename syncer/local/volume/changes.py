@@ -20,7 +20,7 @@ from syncer.core.paths import target_objection
 from syncer.core.xattrs import MAX_BYTES
 from syncer.errors import LocalChangedError, UnholdableError
 from syncer.local.safe_open import open_directory, parent_directory
-from syncer.local.verbs.trash import ITEM, ORIGIN, new_folder
+from syncer.local.verbs.trash import ITEM, ORIGIN, Why, new_folder
 from syncer.local.volume.observer import OPEN, TRASH_FOLDER, Connection
 from syncer.ports.localvalues import OWN, Applied, BusyError, outcomes
 
@@ -94,7 +94,7 @@ class VolumeChanges:
         """Put a prepared file under a name that is free, or holds what is expected."""
         with (
             parent_directory(self._root, path) as (directory, name),
-            _nowhere() if expect is None else self._trash_place(path) as trash,
+            _nowhere() if expect is None else self._trash_place(path, Why.REPLACED) as trash,
         ):
             change = protocol.InstallFile(
                 commit=False,
@@ -163,7 +163,7 @@ class VolumeChanges:
         if objection is not None:
             raise UnholdableError(path, f"no symlink can have its target: {objection}")
         if expect is not None:
-            self.remove(path, Kind.SYMLINK, expect)
+            self.remove(path, Kind.SYMLINK, expect, Why.REPLACED)
         with parent_directory(self._root, path) as (directory, name):
             change = protocol.ApplySymlink(
                 commit=False,
@@ -189,11 +189,11 @@ class VolumeChanges:
             self._apply(change, source)
         return Applied(tag=expect)
 
-    def remove(self, path: RelPath, kind: Kind, expect: LocalTag) -> Applied:
+    def remove(self, path: RelPath, kind: Kind, expect: LocalTag, why: Why) -> Applied:
         """Move into the trash; a directory is removed if it is empty."""
         with (
             parent_directory(self._root, path) as (directory, name),
-            _nowhere() if kind is Kind.DIRECTORY else self._trash_place(path) as trash,
+            _nowhere() if kind is Kind.DIRECTORY else self._trash_place(path, why) as trash,
         ):
             condition = Expect(ino=expect.ino) if kind is not Kind.FILE else _expect(expect)
             change = protocol.ApplyRemove(
@@ -226,7 +226,7 @@ class VolumeChanges:
         return self.set_meta(path, Meta(xattrs=xattrs), made.tag)
 
     @contextmanager
-    def _trash_place(self, path: RelPath) -> Iterator[_TrashPlace]:
+    def _trash_place(self, path: RelPath, why: Why) -> Iterator[_TrashPlace]:
         """A new entry of the trash for what is displaced from `path`; taken away again if nothing is.
 
         It is made through the kernel before the change that fills it. The mount commits in order, so an entry that has
@@ -234,7 +234,7 @@ class VolumeChanges:
         """
         trash = open_directory(self._root, RelPath(TRASH_FOLDER))
         try:
-            entry, folder = new_folder(trash, path)
+            entry, folder = new_folder(trash, path, why)
             try:
                 yield {"trash_parent": os.fstat(folder).st_ino, "trash_name": ITEM}
             except BaseException:

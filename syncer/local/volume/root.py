@@ -31,6 +31,7 @@ from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
 from syncer.local.options import RootOptions
 from syncer.local.safe_open import DIRECTORY_FLAGS
+from syncer.local.verbs.trash import why_removed
 from syncer.local.verbs.trashcan import TrashCan
 from syncer.local.volume.changes import REASONS, VolumeChanges
 from syncer.local.volume.mount import find_mount, verified
@@ -338,7 +339,7 @@ class BlockfsRoot:
             case Rename():
                 return changes.move(change.source, change.target, change.expect)
             case Remove():
-                return changes.remove(change.path, change.kind, change.expect)
+                return changes.remove(change.path, change.kind, change.expect, why_removed(change))
             case ChangeMeta():
                 return changes.set_meta(change.path, own(change.meta), change.expect, change.seen)
 

@@ -12,6 +12,12 @@ from syncer.ui.words import moment, plain, size
 
 PER_PAGE: Final = 50
 
+_WHY: Final = {
+    "deleted": "deleted elsewhere",
+    "replaced": "replaced by another version",
+    "resolved": "given up in a conflict",
+    "doubled": "an equal file stays",
+}
 _KINDS: Final = {0: "same", 1: "differs", 2: "only-copy", 3: "only-other"}
 
 
@@ -53,6 +59,7 @@ class KeptView(msgspec.Struct, frozen=True, kw_only=True):
         path: Where it was, or a name.
         is_known: It is known where it was.
         what: Its kind or size.
+        why: What it is there for, in words.
         deleted: When it came there.
         expires: When it goes.
     """
@@ -61,6 +68,7 @@ class KeptView(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     is_known: bool
     what: str
+    why: str
     deleted: str
     expires: str
 
@@ -127,6 +135,7 @@ class _Kept(msgspec.Struct):
     deleted: str
     expires: str
     path: str | None = None
+    why: str | None = None
 
 
 def view_conflicts(lines: Sequence[bytes], page: int, settled: Collection[str], now_s: float) -> Listed:
@@ -203,6 +212,7 @@ def _kept(each: _Kept) -> KeptView:
         path=plain(each.name if each.path is None else each.path),
         is_known=each.path is not None,
         what=size(each.size_bytes) if each.kind == "file" else each.kind,
+        why=_WHY.get(each.why or "", "unknown"),
         deleted=each.deleted.replace("T", " ").removesuffix("+00:00") + " UTC",
         expires=each.expires.partition("T")[0],
     )

@@ -16,7 +16,9 @@ from syncer.core.model import Kind
 from syncer.errors import LocalChangedError
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.verbs import trash
-from syncer.ports.localvalues import Install, Remove
+from syncer.local.verbs.trash import Why
+from syncer.local.verbs.trashcan import TrashCan
+from syncer.ports.localvalues import Install, MakeLink, Remove
 from tests.unit.syncer.local.folders import NO_BASE, Elsewhere, P, Place, by_path, done, staged_by, wanted, with_root
 
 
@@ -131,6 +133,40 @@ def test_entries_settle_after_a_quiet_time_and_go_after_their_retention(
             names = os.listdir(place.path / ".blocksync/trash")
             assert len(names) == entries
             assert all(name.count("-") == parts - 1 for name in names)
+
+    with_root(place, work)
+
+
+def test_an_entry_says_what_it_is_there_for_also_when_it_is_settled(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("gone", "second", "replaced"):
+        (place.path / name).write_bytes(name.encode())
+    (place.path / "link").symlink_to("old")
+
+    async def work(root: LocalDirectory) -> None:
+        tags = {path: found.tag for path, found in by_path(await root.observe(NO_BASE)).items()}
+        staged = await staged_by(root, wanted(b"replaced", b"theirs", Elsewhere(b"theirs").fetch))
+        for change in (
+            Remove(path=P(b"gone"), kind=Kind.FILE, expect=tags[b"gone"]),
+            Remove(path=P(b"second"), kind=Kind.FILE, expect=tags[b"second"], is_double=True),
+            Install(path=P(b"replaced"), staged=staged, expect=tags[b"replaced"]),
+            MakeLink(path=P(b"link"), target=b"new", expect=tags[b"link"]),
+        ):
+            await done(root, change)
+        now = time.time()
+        for later, settled in ((0.0, False), (trash.QUIET_S + 1, True)):
+            monkeypatch.setattr(trash.time, "time", lambda later=later: now + later)
+            assert await root.settle() == []
+            with TrashCan(os.fsencode(place.path)) as can:
+                found = can.entries()
+            assert {kept.origin: kept.why for kept in found} == {
+                b"gone": Why.DELETED,
+                b"second": Why.DOUBLED,
+                b"replaced": Why.REPLACED,
+                b"link": Why.REPLACED,
+            }
+            assert {kept.settled for kept in found} == {settled}
 
     with_root(place, work)
 

@@ -11,6 +11,7 @@ import pytest
 from syncer.core.model import RelPath
 from syncer.errors import NotFoundError, UsageError
 from syncer.local.verbs import trash as trash_module
+from syncer.local.verbs.trash import Why
 from syncer.local.verbs.trashcan import TrashCan, find_kept
 from tests.unit.syncer.local.folders import Place, copy_name, new_place
 
@@ -98,7 +99,7 @@ def test_deleting_leaves_pending_entries_and_folders_of_somebody_elses(place: Pl
     can.put(RelPath(b"folder"))
     with _a_cycles_trash(place) as cycles:
         (place.path / "pending").write_bytes(b"may be written to")
-        _, folder = cycles.begin(RelPath(b"pending"), trash_module.tag_of(_status(place, b"pending")))
+        _, folder = cycles.begin(RelPath(b"pending"), trash_module.tag_of(_status(place, b"pending")), Why.DELETED)
         os.rename(place.path / "pending", b"item", dst_dir_fd=folder)
         os.close(folder)
     deleted = {kept.origin: can.delete(kept) for kept in can.entries()}
@@ -114,7 +115,7 @@ def test_what_a_killed_cycle_left_in_an_entry_is_no_version(place: Place, can: T
         staged.write_bytes(b"new")
         expect = trash_module.tag_of(_status(place, b"file"))
         for item in (staged, None):
-            _, folder = cycles.begin(RelPath(b"file"), expect, staged.stat().st_ino if item else 0)
+            _, folder = cycles.begin(RelPath(b"file"), expect, Why.REPLACED, staged.stat().st_ino if item else 0)
             if item is not None:
                 os.rename(item, b"item", dst_dir_fd=folder)
             os.close(folder)
@@ -125,7 +126,7 @@ def test_entries_expire_and_empty_ones_go_with_them(
     place: Place, can: TrashCan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(place, can, b"file", b"old")
-    name, folder = trash_module.new_folder(_open(trash(place)), RelPath(b"never came"))
+    name, folder = trash_module.new_folder(_open(trash(place)), RelPath(b"never came"), Why.DELETED)
     os.close(folder)
     can.expire(3600)
     assert len(list(trash(place).iterdir())) == 2
@@ -143,6 +144,43 @@ def test_entries_of_the_first_release_of_volumes_can_be_restored_by_name(place: 
     assert (kept.ident, kept.origin, kept.fallback) == ("1760000000-0000002a", None, b"lost-name.img")
     can.restore(kept, RelPath(kept.fallback))
     assert place.visible() == {"lost-name.img": b"old"}
+    assert can.entries() == []
+
+
+def test_what_a_user_gave_up_says_so_and_is_named_by_its_time_alone(place: Place, can: TrashCan) -> None:
+    (place.path / "file").write_bytes(b"old")
+    ident = can.put(RelPath(b"file"))
+    (kept,) = can.entries()
+    assert (kept.why, kept.ident) == (Why.RESOLVED, ident)
+    assert ident.replace("-", "").isalnum()
+    assert kept.name == f"{ident}.resolved".encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "ident", "why"),
+    [
+        ("1760000000-0000002a", "1760000000-0000002a", None),  # of an earlier release
+        ("1760000000-0000002a-1.1.1.1.0", "1760000000-0000002a", None),
+        ("1760000000-0000002a.doubled", "1760000000-0000002a", Why.DOUBLED),
+        ("1760000000-0000002a.deleted-1.1.1.1.0", "1760000000-0000002a", Why.DELETED),
+        ("1760000000-0000002a.DELETED", "1760000000-0000002a.DELETED", None),
+        ("1760000000-0000002a.", "1760000000-0000002a.", None),
+        ("1760000000-0000002a.deleted.deleted", "1760000000-0000002a.deleted.deleted", None),
+        ("1760000000-\x1b[31m.\udcff", "1760000000-\x1b[31m.\\xff", None),
+        ("1760000000-.replaced", "1760000000-", Why.REPLACED),
+    ],
+)
+def test_a_name_that_says_no_known_word_says_nothing_and_its_version_comes_back(
+    place: Place, can: TrashCan, name: str, ident: str, why: Why | None
+) -> None:
+    """Anybody may have made the entry."""
+    (trash(place) / name).mkdir()
+    (trash(place) / name / "item").write_bytes(b"old")
+    (trash(place) / name / "origin").symlink_to("file")
+    (kept,) = can.entries()
+    assert (kept.ident, kept.why) == (ident, why)
+    can.restore(find_kept([kept], ident), RelPath(b"file"))
+    assert place.visible() == {"file": b"old"}
     assert can.entries() == []
 
 

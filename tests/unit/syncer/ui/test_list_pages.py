@@ -34,10 +34,10 @@ def conflict(number: int = 0, **more: Any) -> bytes:
     return msgspec.json.encode({"type": "conflict", "version": 1, **fields, **more})
 
 
-def kept(number: int = 0) -> bytes:
+def kept(number: int = 0, **more: Any) -> bytes:
     day = "2026-11-26T16:43:02+00:00"
     fields = {"id": f"id{number}", "path": f"{EVIL}{number}", "name": "x", "kind": "file", "size_bytes": 7}
-    return msgspec.json.encode({"type": "trash", "version": 1, **fields, "deleted": day, "expires": day})
+    return msgspec.json.encode({"type": "trash", "version": 1, **fields, "deleted": day, "expires": day, **more})
 
 
 def ready(page: Page, *outcomes: Ran) -> None:
@@ -122,6 +122,27 @@ def test_a_version_is_restored_by_the_command(page: Page) -> None:
         assert "Restored a/b" in text
         assert 'value="id0"' not in text
         assert 'value="id1"' in text
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"why": "deleted"}, "deleted elsewhere"),
+        ({"why": "replaced"}, "replaced by another version"),
+        ({"why": "resolved"}, "given up in a conflict"),
+        ({"why": "doubled"}, "an equal file stays"),
+        ({"why": EVIL}, "unknown"),
+        ({"why": None}, "unknown"),
+        ({}, "unknown"),
+    ],
+)
+def test_each_version_in_the_trash_says_what_it_is_there_for(page: Page, more: dict[str, str], words: str) -> None:
+    async def scenario() -> None:
+        ready(page, ran(kept(**more)))
+        text = (await (await page.browser()).get("/root/1/trash")).text
+        assert f"<td>{words}</td>" in text
 
     asyncio.run(scenario())
 
