@@ -139,7 +139,7 @@ class Program:
             found = desk.look(rel_path(path))
             if found is None:
                 raise NotFoundError(f"{shown(path)} is no conflict copy any more")
-            return Compared(**msgspec.structs.asdict(desk.compare(found)))
+            return Compared(host=found.name.host, **msgspec.structs.asdict(desk.compare(found)))
         finally:
             desk.close()
 

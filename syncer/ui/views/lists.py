@@ -105,12 +105,14 @@ class ComparedView(msgspec.Struct, frozen=True, kw_only=True):
         stretches: The picture.
         cells: How many pieces the picture has.
         summary: In words.
+        host: The device whose version is in the copy.
     """
 
     lines: tuple[tuple[str, str], ...]
     stretches: tuple[Stretch, ...]
     cells: int
     summary: str
+    host: str
 
 
 class _Conflict(msgspec.Struct):
@@ -176,6 +178,7 @@ def view_compared(compared: Compared) -> ComparedView:
         stretches=tuple(stretches),
         cells=len(compared.cells),
         summary=told,
+        host=plain(compared.host),
     )
 
 

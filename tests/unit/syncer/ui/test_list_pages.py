@@ -160,22 +160,35 @@ def test_ten_thousand_conflicts_come_by_pages(page: Page) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("original", ["report.txt", None])
+def test_of_which_device_each_version_is_or_that_nobody_knows(page: Page, original: str | None) -> None:
+    async def scenario() -> None:
+        ready(page, ran(conflict(original=original, differs=None if original is None else True)))
+        text = (await (await page.browser()).get("/root/1/conflicts")).text
+        assert "version of <bdi>vm</bdi>" in text
+        assert ("version with the name, device unknown" in text) is (original is not None)
+
+    asyncio.run(scenario())
+
+
 def test_two_versions_are_shown_side_by_side(page: Page) -> None:
     async def scenario() -> None:
         ready(page)
         diff = ("@@ -1 +1 @@", f"-{EVIL}", "+new")
-        page.program.compared = Compared(diff=diff, cells=b"\x01", cell_bytes=4096, differing_bytes=4)
+        page.program.compared = Compared(diff=diff, cells=b"\x01", cell_bytes=4096, differing_bytes=4, host=EVIL)
         browser = await page.browser()
         text = (await browser.get(f"/root/1/conflicts/compare?path={quote_from_bytes(RAW)}")).text
         assert page.program.done == [("compare", RAW.decode("latin-1"))]
         assert '<span class="removed">-&lt;script&gt;' in text
         assert "4 B differ" in text
+        assert "the version of <bdi>&lt;script&gt;alert(1)&lt;/script&gt;</bdi>; of the one with the name" in text
 
     asyncio.run(scenario())
 
 
 def test_a_picture_of_pieces_has_each_of_them_once() -> None:
-    view = view_compared(Compared(diff=None, cells=bytes([0, 0, 1, 1, 0, 2, 2, 2]), cell_bytes=4096, differing_bytes=1))
+    cells = bytes([0, 0, 1, 1, 0, 2, 2, 2])
+    view = view_compared(Compared(diff=None, cells=cells, cell_bytes=4096, differing_bytes=1, host="vm"))
     assert [(each.kind, each.at, each.width) for each in view.stretches] == [
         ("same", 0, 2), ("differs", 2, 2), ("same", 4, 1), ("only-copy", 5, 3)
     ]  # fmt: skip
