@@ -14,6 +14,7 @@ import msgspec
 
 from syncer.ui.ports import PagePorts, RootFacts
 from syncer.ui.views.roots import RootView, view_root
+from syncer.ui.views.summary import Summary, view_summary
 from syncer.watch.live import DaemonLive
 
 LOOK_S: Final = 1.0
@@ -29,10 +30,12 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         roots: By path.
+        summary: All of them together.
         has_daemon: It answers.
     """
 
     roots: tuple[RootView, ...]
+    summary: Summary
     has_daemon: bool
 
     def root(self, uuid: str) -> RootView | None:
@@ -70,9 +73,8 @@ class Lookout:
 def view_scene(facts: list[RootFacts], live: DaemonLive | None, now_s: float) -> Scene:
     """What is known and what the daemon says, together."""
     told = {} if live is None else {each.uuid: each for each in live.roots}
-    return Scene(
-        roots=tuple(view_root(each, told.get(each.uuid), now_s) for each in facts), has_daemon=live is not None
-    )
+    roots = tuple(view_root(each, told.get(each.uuid), now_s) for each in facts)
+    return Scene(roots=roots, summary=view_summary(roots), has_daemon=live is not None)
 
 
 class Streams:

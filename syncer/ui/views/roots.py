@@ -38,6 +38,8 @@ _FOLLOWING: Final = {
     "polling": "the server is asked now and then",
     "files": "the repository's directory is watched",
 }
+NOT_ALL: Final = "In step, but for some"
+WITH_CONFLICTS: Final = "In step, with conflicts"
 _DONE: Final = ("pushed", "pulled", "moved", "deleted", "conflicts")
 _WORDS: Final = {"conflicts": ("conflict", "conflicts")}
 
@@ -133,6 +135,7 @@ class RootView(msgspec.Struct, frozen=True, kw_only=True):
         failures: What is not synced.
         remarks: Of the last cycle.
         conflicts: Conflict copies, in words; empty: none.
+        conflict_count: How many these are.
         waits: What is not synced, in words; empty: nothing.
         watched: How changes are noticed.
         lan: Why devices on the network are not asked; empty: they are.
@@ -161,6 +164,7 @@ class RootView(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[PendingView, ...]
     remarks: tuple[PendingView, ...]
     conflicts: str
+    conflict_count: int
     waits: str
     watched: str
     lan: str
@@ -194,7 +198,9 @@ def view_root(facts: RootFacts, live: RootLive | None, now_s: float) -> RootView
         why = [said, *live.degraded, *(text for text in why if facts.condition in {"degraded", "away"})]
     is_partly = facts.last is not None and facts.last.exit_code == ExitCode.PARTLY_DONE
     if failures and live is not None and (live.phase == "idle" or (live.phase == "retrying" and is_partly)):
-        state, tone = "In step, but for some", "warn"
+        state, tone = NOT_ALL, "warn"
+    elif facts.conflicts and live is not None and live.phase == "idle":
+        state, tone = WITH_CONFLICTS, "warn"
     parts_of = facts.shared or facts.last
     folder, slash, last = name(facts.path).rpartition("/")
     return RootView(
@@ -215,6 +221,7 @@ def view_root(facts: RootFacts, live: RootLive | None, now_s: float) -> RootView
         failures=tuple(_pending(each, now_s) for each in failures),
         remarks=tuple(_pending(each, now_s) for each in facts.pending if not each.is_failure),
         conflicts=counted(facts.conflicts, "conflict", "conflicts") if facts.conflicts else "",
+        conflict_count=facts.conflicts,
         waits=f"{counted(len(failures), 'path is', 'paths are')} not synced" if failures else "",
         watched=_watched(live),
         lan=plain(facts.lan_off),
