@@ -106,6 +106,7 @@ EXAMPLES: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "ignore": (
         ("Keep scratch files out of the sync:", "blocksync ignore ~/images add '*.tmp' /cache/"),
         ("Is this file synced, and why not?", "blocksync ignore ~/images check notes.tmp"),
+        ("What is left out, and by which pattern?", "blocksync ignore ~/images names"),
     ),
     "ui": (
         ("Look at the roots with a browser:", "blocksync ui"),

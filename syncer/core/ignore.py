@@ -82,6 +82,11 @@ class IgnoreRules:
         """The text of `folder`'s file of rules, as far as is known; empty if there is none."""
         return self._texts.get(folder, b"")
 
+    def patterns(self, folder: RelPath) -> Iterator[tuple[int, bytes]]:
+        """The patterns of `folder`'s file of rules, with the numbers of their lines; no comments, no empty lines."""
+        for pattern in self._layers.get(folder, ()):
+            yield pattern.line, pattern.text
+
     def dump(self) -> bytes:
         """All of it, for `load`."""
         return msgspec.msgpack.encode((self.own, sorted(self._texts.items())))

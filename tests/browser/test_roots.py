@@ -237,6 +237,10 @@ def a_pattern_is_added_checked_and_removed(sync: Sync, browser: Browser) -> None
             (root / "b.tmp").write_bytes(b"1")
             (root / "b.txt").write_bytes(b"1")
             daemon.until(lambda live: live.roots[0].changed.get("pushed", 0) == 1)
+            page.get_by_role("link", name="Look again").click()
+            expect(page.get_by_role("link", name="b.tmp")).to_be_visible()
+            expect(page.get_by_text("*.tmp (pattern of the root, line 1)")).to_be_visible()
+            assert not seen.flaws()
             page.get_by_role("button", name="Remove *.tmp").click()
             expect(page.get_by_text("There are none.")).to_be_visible()
             assert sync("ignore", root, "ls", "--json") == []

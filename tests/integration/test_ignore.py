@@ -142,11 +142,36 @@ def test_check_says_which_pattern_decides(sync: Sync, roots: tuple[Path, Path]) 
     }
 
 
+def test_names_lists_what_is_ignored_and_by_which_pattern(sync: Sync, roots: tuple[Path, Path]) -> None:
+    for root in roots:
+        sync("ignore", root, "add", "*.log")
+        (root / "d").mkdir()
+        (root / "d/.blocksyncignore").write_bytes(b"# mine\n/build/\n")
+        (root / "d/build").mkdir()
+        for name in ("a.log", "d/build/x", "kept"):
+            (root / name).write_bytes(b"1")
+        *lines, last = sync("ignore", root, "names", "--json")
+        found = [(line["type"], line.get("path"), line["file"], line["line"], line["pattern"]) for line in lines]
+        assert found == [
+            ("ignore-line", None, "d/.blocksyncignore", 2, "/build/"),
+            ("ignore-name", "a.log", None, 1, "*.log"),
+            ("ignore-name", "d/build/", "d/.blocksyncignore", 2, "/build/"),
+        ]
+        assert (last["type"], last["names"], last["more"], last["unread"]) == ("ignore-names", 2, "", 0)
+        sync("ignore", root, "names", "--most", "1")
+        assert len(sync.out.splitlines()) == 1
+        assert "there may be more: there are more than 1" in sync.err
+    sync("ignore", roots[0], "names")
+    assert sync.out.splitlines()[1] == "d/build/  (d/.blocksyncignore, line 2: /build/)"
+
+
 def test_what_is_no_pattern_or_not_there_is_a_usage_error(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, _ = roots
     sync("ignore", first, "add", "# a comment", expect=2)
     sync("ignore", first, "rm", "*.log", expect=2)
     sync("ignore", first, "add", expect=2)
+    sync("ignore", first, "names", "a.log", expect=2)
+    sync("ignore", first, "ls", "--most", "5", expect=2)
     sync("ignore", first, "check", "/elsewhere", expect=2)
     sync("ignore", first, expect=0)
     assert sync.out == ""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 import click
 
@@ -15,34 +18,51 @@ from syncer.core.paths import join, rel_path
 from syncer.errors import LocalChangedError, UsageError
 from syncer.local.rules import read_rules
 from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory
+from syncer.local.verbs.ignored import Ignored, Walk
+
+_LONGEST_S: Final = 20.0
+"""A look at names ends then: a person waits for it."""
+
+_MOST: Final = 200
 
 
 @click.command("ignore")
 @click.argument("root", type=PATH)
-@click.argument("what", type=click.Choice(["add", "rm", "ls", "check"]), default="ls")
+@click.argument("what", type=click.Choice(["add", "rm", "ls", "check", "names"]), default="ls")
 @click.argument("arguments", type=PATH, nargs=-1, metavar="[PATTERN|PATH]...")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per pattern or path.")
-def command(root: bytes, what: str, arguments: tuple[bytes, ...], as_json: bool) -> None:
+@click.option(
+    "--most",
+    type=click.IntRange(1, 100_000),
+    help=f"With `names`: list so many at most, and so many patterns of files (default {_MOST}).",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per pattern, path or name.")
+def command(root: bytes, what: str, arguments: tuple[bytes, ...], most: int | None, as_json: bool) -> None:
     """Choose what of ROOT is not synced, by patterns as in .gitignore.
 
     `add` and `rm` change ROOT's own patterns, on this computer only; `ls` shows them; `check` says for paths whether
-    they are ignored, and by which pattern. Patterns for all computers belong in a file .blocksyncignore, in ROOT or in
-    any folder of it. A change never deletes anything: what becomes ignored stays on both sides.
+    they are ignored, and by which pattern; `names` lists names in ROOT that are. Patterns for all computers belong in
+    a file .blocksyncignore, in ROOT or in any folder of it. A change never deletes anything: what becomes ignored stays
+    on both sides.
     """
     linked = Registry(os.environ).get(root)
-    if what != "ls" and not arguments:
+    if what in {"ls", "names"} and arguments:
+        raise UsageError(f"`blocksync ignore ROOT {what}` takes no {'pattern' if what == 'ls' else 'path'}")
+    if what != "names" and most is not None:
+        raise UsageError("--most goes with `blocksync ignore ROOT names`")
+    if what not in {"ls", "names"} and not arguments:
         raise UsageError(
             f"`blocksync ignore ROOT {what}` needs at least one {'path' if what == 'check' else 'pattern'}"
         )
     if what == "check":
         _check(linked, arguments, as_json=as_json)
         return
+    if what == "names":
+        _list(linked, most or _MOST, as_json=as_json)
+        return
     if what == "add":
         _add(linked, arguments)
     elif what == "rm":
         _remove(linked, arguments)
-    elif arguments:
-        raise UsageError("`blocksync ignore ROOT ls` takes no pattern")
     _show(linked, as_json=as_json)
 
 
@@ -76,17 +96,57 @@ def _show(linked: LinkedRoot, *, as_json: bool) -> None:
 
 
 def _check(linked: LinkedRoot, paths: Sequence[bytes], *, as_json: bool) -> None:
-    try:
-        descriptor = os.open(linked.path, DIRECTORY_FLAGS)
-    except OSError as error:
-        raise UsageError(f"{shown(linked.path)} can't be looked at ({error.strerror}): is it mounted?") from error
-    try:
+    with _opened(linked) as descriptor:
         for raw in paths:
             path = _inside(linked, raw)
             directory = raw.endswith(b"/") or os.path.isdir(os.path.join(linked.path, path))
             rules = _rules_for(linked, descriptor, path)
             ignored = rules.hides(path, directory=directory)
             _tell(raw, ignored, rules.deciding(path, directory=directory), as_json=as_json)
+
+
+def _list(linked: LinkedRoot, most: int, *, as_json: bool) -> None:
+    end_s = time.monotonic() + _LONGEST_S
+    with _opened(linked) as descriptor:
+        rules = IgnoreRules(linked.ignore_patterns())
+        found = Walk(descriptor, rules, most, lambda: time.monotonic() > end_s).run()
+    if as_json:
+        _print_lines(linked, found)
+    for each in found.names:
+        place, text = each.path + (b"/" if each.is_folder else b""), each.verdict
+        if as_json:
+            fields: dict[str, JsonValue] = {"root": shown(linked.path), "path": shown(place)}
+            fields |= {"encoded": encoded_path(place), "file": _file(text), "line": text.line}
+            json_line("ignore-name", {**fields, "pattern": shown(text.pattern)}, flush=False)
+        else:
+            tell(f"{shown(place)}{_because(text)}")
+    if as_json:
+        ended: dict[str, JsonValue] = {"root": shown(linked.path), "names": len(found.names), "more": found.more}
+        json_line("ignore-names", {**ended, "more_lines": found.has_more_lines, "unread": found.unread})
+        return
+    if not found.names and not found.more:
+        note(f"nothing in {shown(linked.path)} is ignored")
+    if found.unread:
+        note(f"{found.unread} {'folder' if found.unread == 1 else 'folders'} could not be looked at")
+    if found.more:
+        note(f"there may be more: {found.more}")
+
+
+def _print_lines(linked: LinkedRoot, found: Ignored) -> None:
+    for each in found.lines:
+        fields: dict[str, JsonValue] = {"root": shown(linked.path), "file": shown(join(each.folder, IGNORE_FILE))}
+        json_line("ignore-line", {**fields, "line": each.number, "pattern": shown(each.pattern)}, flush=False)
+
+
+@contextmanager
+def _opened(linked: LinkedRoot) -> Iterator[int]:
+    """The root's descriptor."""
+    try:
+        descriptor = os.open(linked.path, DIRECTORY_FLAGS)
+    except OSError as error:
+        raise UsageError(f"{shown(linked.path)} can't be looked at ({error.strerror}): is it mounted?") from error
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -115,16 +175,21 @@ def _rules_for(linked: LinkedRoot, root: int, path: RelPath) -> IgnoreRules:
 
 
 def _tell(raw: bytes, ignored: bool, verdict: Verdict | None, *, as_json: bool) -> None:
-    file = None
-    if verdict is not None and verdict.source is not None:
-        file = shown(join(verdict.source, IGNORE_FILE))
     if as_json:
+        file = None if verdict is None else _file(verdict)
         line = None if verdict is None else verdict.line
         pattern = None if verdict is None else shown(verdict.pattern)
         fields: dict[str, JsonValue] = {"path": shown(raw), "ignored": ignored, "file": file}
         json_line("ignore-check", {**fields, "line": line, "pattern": pattern})
         return
     text = "ignored" if ignored else "synced"
-    if verdict is not None:
-        text += f"  ({file or 'pattern of the root'}, line {verdict.line}: {shown(verdict.pattern)})"
-    tell(f"{shown(raw)}: {text}")
+    tell(f"{shown(raw)}: {text}{'' if verdict is None else _because(verdict)}")
+
+
+def _file(verdict: Verdict) -> str | None:
+    """The file that a pattern is in; None: it is one of the root's own."""
+    return None if verdict.source is None else shown(join(verdict.source, IGNORE_FILE))
+
+
+def _because(verdict: Verdict) -> str:
+    return f"  ({_file(verdict) or 'pattern of the root'}, line {verdict.line}: {shown(verdict.pattern)})"

@@ -9,12 +9,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from syncer.protocol.jsontext import MALFORMED
 from syncer.ui.asked import form, query
 from syncer.ui.context import Context, ended, see_other
 from syncer.ui.jobs import Key
-from syncer.ui.views.ignored import view_check, view_patterns
+from syncer.ui.ports import RootFacts
+from syncer.ui.views.ignored import NamesView, view_check, view_names, view_patterns
 
 _PATIENCE_S = 60.0  # for a command that changes one file, or looks at a few
+_MOST = 200  # names on a page, and patterns of files
 
 
 class Ignored:
@@ -33,7 +36,7 @@ class Ignored:
         ]
 
     async def patterns(self, request: Request) -> Response:
-        """The patterns; with a path in the query also what becomes of it."""
+        """The patterns, and what they ignore; with a path in the query also what becomes of it."""
         root = await self._context.facts(request.path_params["uuid"])
         if root is None:
             return self._context.missing(request)
@@ -46,6 +49,11 @@ class Ignored:
             return self._context.waiting(request, job, back)
         if ran.exit_code:
             return self._context.failed(request, job, ran, back)
+        # A look that began before the patterns were changed tells nothing of these.
+        names_key = Key("names", root.uuid, b"\n".join(ran.lines))
+        if query(request).text("again"):
+            self._jobs.forget(names_key)
+            return see_other(f"/root/{root.uuid}/ignored")
         path, told = query(request).raw("path").lstrip(b"/"), ""
         if path and b"\0" not in path:
             check = Key("check", root.uuid, path)
@@ -55,8 +63,27 @@ class Ignored:
             checked = await job.result(_PATIENCE_S)
             if checked is not None:
                 told = view_check(checked.lines[0]) if checked.lines and not checked.exit_code else ended(checked)
+        names, trouble = await self._names(root, names_key)
         view = await self._context.view(root.uuid)
-        return self._context.page(request, "ignored.html", root=view, patterns=view_patterns(ran.lines), told=told)
+        patterns = view_patterns(ran.lines)
+        return self._context.page(
+            request, "ignored.html", root=view, patterns=patterns, told=told, names=names, trouble=trouble
+        )
+
+    async def _names(self, root: RootFacts, key: Key) -> tuple[NamesView | None, str]:
+        """What is ignored; None: it is not known yet, or why it can't be, in words."""
+        arguments = [b"ignore", root.path, b"names", b"--most=%d" % _MOST, b"--json"]
+        ran = await self._jobs.look(key, "What is ignored", arguments).result()
+        if ran is None:
+            return None, ""
+        if ran.exit_code:
+            self._jobs.forget(key)
+            return None, ended(ran)
+        try:
+            return view_names(ran.lines), ""
+        except MALFORMED:
+            self._jobs.forget(key)
+            return None, "What the command printed can't be understood; please report it."
 
     async def add(self, request: Request) -> Response:
         """`blocksync ignore ROOT add`."""

@@ -26,7 +26,7 @@ def ready(page: Page, *outcomes: Ran) -> None:
 def test_patterns_and_refused_names_are_shown_as_text(page: Page) -> None:
     async def scenario() -> None:
         check = {"path": EVIL, "ignored": True, "file": None, "line": 2, "pattern": EVIL}
-        ready(page, ran({"pattern": EVIL, "encoded": "%3Cscript%3E"}), ran(check))
+        ready(page, ran({"pattern": EVIL, "encoded": "%3Cscript%3E"}), ran(check), ran())
         browser = await page.browser()
         text = (await browser.get("/root/1/ignored?path=caf%E9/")).text
         assert EVIL not in text
@@ -42,7 +42,7 @@ def test_patterns_and_refused_names_are_shown_as_text(page: Page) -> None:
 
 def test_patterns_are_added_and_removed_by_the_command(page: Page) -> None:
     async def scenario() -> None:
-        ready(page, ran(), ran(), ran(code=2, message="x is no pattern: because"), ran())
+        ready(page, ran(), ran(), ran(code=2, message="x is no pattern: because"), ran(), ran())
         browser = await page.browser()
         await browser.post("/root/1/ignored/add", {"pattern": b"--caf\xe9*"})
         await browser.post("/root/1/ignored/remove", {"pattern": "caf%E9"})
@@ -66,6 +66,54 @@ def test_a_pattern_to_be_removed_may_be_percent_encoded_once_or_twice(page: Page
         browser = await page.browser()
         assert (await browser.post("/root/1/ignored/remove", {"pattern": sent})).status == 303
         assert page.program.ran[0][0][-1] == b"caf\xe9"
+
+    asyncio.run(scenario())
+
+
+def test_names_that_are_ignored_and_patterns_of_files_are_shown_as_text(page: Page) -> None:
+    async def scenario() -> None:
+        line = {"type": "ignore-line", "file": f"d/{EVIL}", "line": 7, "pattern": EVIL}
+        name = {"type": "ignore-name", "path": EVIL, "encoded": "caf%E9", "file": None, "line": 3, "pattern": "*.tmp"}
+        last = {"type": "ignore-names", "names": 1, "more": "there are more than 1", "more_lines": True, "unread": 2}
+        ready(page, ran(), ran(line, name, last))
+        browser = await page.browser()
+        text = (await browser.get("/root/1/ignored")).text
+        assert page.program.ran[1][0] == [b"ignore", b"/home/me/photos", b"names", b"--most=200", b"--json"]
+        assert EVIL not in text
+        assert 'href="/root/1/explain?path=caf%E9"' in text
+        assert "*.tmp (pattern of the root, line 3)" in text
+        assert "&lt;/script&gt;, line 7" in text
+        assert "There may be more: there are more than 1." in text
+        assert "There are more." in text
+        assert "2 folders could not be looked at." in text
+
+    asyncio.run(scenario())
+
+
+def test_names_are_looked_for_once_until_the_patterns_change_or_somebody_asks(page: Page) -> None:
+    """Breaks when each load of the page walks through the folder, or a change of the patterns shows the old names."""
+
+    async def scenario() -> None:
+        one, two = ({"pattern": each, "encoded": each} for each in ("one", "two"))
+        ready(page, ran(one), ran(), ran(one), ran(one), ran(one), ran(), ran(two), ran())
+        browser = await page.browser()
+        for target in ("", "", "?again=1", "", ""):
+            await browser.get(f"/root/1/ignored{target}")
+        assert [arguments[2] for arguments, _ in page.program.ran].count(b"names") == 3
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("lines", [({"type": "ignore-other"},), ({"type": "ignore-name"},)])
+def test_a_look_that_fails_leaves_the_patterns_on_the_page(page: Page, lines: tuple[dict[str, object], ...]) -> None:
+    async def scenario() -> None:
+        pattern = {"pattern": "*.log", "encoded": "*.log"}
+        ready(page, ran(pattern), ran(code=2, message="it is not mounted"), ran(pattern), ran(*lines))
+        browser = await page.browser()
+        for told in ("it is not mounted (exit code 2)", "please report it"):
+            text = (await browser.get("/root/1/ignored")).text
+            assert "*.log" in text
+            assert told in text
 
     asyncio.run(scenario())
 
