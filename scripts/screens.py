@@ -208,6 +208,8 @@ def others(scene: Scene, seen: Visit, root: Path) -> None:
     seen.page.locator("main").get_by_role("link", name=root.name).click()
     expect(seen.page.get_by_role("button", name="Restore").first).to_be_visible()
     take(seen, "trash")
+    (root / "drafts").mkdir()
+    (root / "drafts/a.tmp").write_text("not to be synced\n")
     scene("ignore", root, "add", "*.tmp")
     seen.go("/")
     seen.page.locator("main").get_by_role("link", name=root.name).first.click()
