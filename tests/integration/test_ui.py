@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -89,6 +90,21 @@ def test_without_a_daemon_it_says_what_to_start(sync: Sync, root: Path) -> None:
     sync("ui", expect=10)
     assert "`blocksync watch`" in sync.err
     sync("ui", "--close", expect=10)
+
+
+def test_who_does_not_ask_for_the_page_has_no_port_open(daemon: Watching, sync: Sync) -> None:
+    def listening() -> list[str]:
+        """Ports that the daemon and its children listen at, by the kernel."""
+        told = subprocess.run(["ss", "-Htlnp"], capture_output=True, text=True, check=True).stdout.splitlines()
+        children = Path(f"/proc/{daemon.process.pid}/task").glob("*/children")
+        pids = [str(daemon.process.pid), *(pid for found in children for pid in found.read_text().split())]
+        return [line for line in told if any(f"pid={pid}," in line for pid in pids)]
+
+    assert listening() == []
+    assert link_of(sync, *ANY)
+    assert len(listening()) == 1
+    sync("ui", "--close")
+    assert listening() == []
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "192.0.2.1:8801", "example.org:80", "[::]:0", "127.0.0.1", ":1"])
