@@ -102,7 +102,7 @@ def test_who_does_not_ask_for_the_page_has_no_port_open(daemon: Watching, sync: 
 
     assert listening() == []
     assert link_of(sync, *ANY)
-    assert len(listening()) == 1
+    assert 1 <= len(listening()) <= 2  # at each address of the loopback
     sync("ui", "--close")
     assert listening() == []
 

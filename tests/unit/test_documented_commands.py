@@ -12,8 +12,9 @@ import pytest
 
 from blockfs.errors import UsageError
 from syncer.cli.commands import blocksync
-from tests.unit.test_documents import PAGES, PROJECT
 
+PROJECT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"(?:^|[;&|(]\s*|\$ |sudo (?:-\S+ )*|do |then |! )blocksync(?= )([^;&|#)\n]*)")
 SYNOPSIS = re.compile(r"[\[\]…{}]|\bOPTIONS\b|<[A-Z]")  # tells what may stand there, and is not typed

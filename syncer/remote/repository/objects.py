@@ -130,9 +130,8 @@ class Objects:
     async def heads(self) -> dict[DeviceId, Head]:
         """The heads of all devices. One listing, and a request for each that is, or may be, another than it was.
 
-        Where a listing tells of contents, that holds for what another process of this machine has seen, too.
-
-        What else it tells, a `look` that follows soon need not ask for.
+        Where a listing tells of contents, that holds for what another process of this machine has seen, too. What else
+        it tells, a `look` that follows soon need not ask for.
 
         Raises:
             DamagedObjectError: One is not what it was, or is missing.
