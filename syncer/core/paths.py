@@ -67,7 +67,7 @@ def is_private(path: RelPath) -> bool:
 
 def is_hidden(path: RelPath) -> bool:
     """Whether an object of this name on the server is ours, and told to nobody: all private ones but parked nodes."""
-    return is_private(path) and not path.startswith(PARK_FOLDER + b"/")
+    return is_private(path) and not is_parked(path)
 
 
 def is_reserved(path: RelPath) -> bool:
@@ -136,6 +136,11 @@ def park_name(nid: Nid, name: bytes, attempt: int = 0) -> bytes:
     """
     prefix = b"%d-" % nid + b"~" * attempt
     return prefix + cut_name(name, NAME_BYTES - len(prefix))
+
+
+def is_parked(path: bytes) -> bool:
+    """Whether a path is in the park."""
+    return path.startswith(PARK_FOLDER + b"/")
 
 
 def parse_park_name(raw: bytes) -> tuple[Nid | None, bytes]:

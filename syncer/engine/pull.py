@@ -31,6 +31,7 @@ from syncer.core.model import (
     Trash,
     Update,
 )
+from syncer.core.paths import is_parked, parse_park_name
 from syncer.core.planner.outcome import BaseChange, Outcome
 from syncer.core.rows import Origin
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles, local_tag
@@ -251,7 +252,9 @@ class LocalWorker:
             case Trash():
                 expect = local_tag(self._outcome, action.nid)
                 is_double = (action.absorbed_by, action.after) != (None, None)
-                return Remove(path=self._path(action), kind=action.kind, expect=expect, is_double=is_double)
+                path = self._path(action)
+                origin = _before_the_park(action.path) if is_parked(path) else None
+                return Remove(path=path, kind=action.kind, expect=expect, is_double=is_double, origin=origin)
         raise AssertionError(action)
 
     def _path(self, action: Action) -> RelPath:
@@ -410,3 +413,8 @@ class LocalWorker:
 
 def _size_bytes(action: Action) -> int:
     return action.content.size_bytes if isinstance(action, Create) and action.content is not None else 0
+
+
+def _before_the_park(path: RelPath) -> RelPath:
+    """Where people had a node that the cycle found here: an earlier one, which was killed, may have parked it."""
+    return RelPath(parse_park_name(path.rpartition(b"/")[2])[1]) if is_parked(path) else path

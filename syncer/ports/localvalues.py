@@ -218,12 +218,14 @@ class Remove(msgspec.Struct, frozen=True, kw_only=True):
         kind: What it is.
         expect: Its evidence.
         is_double: It was deleted by nobody: another node, or a conflict copy of it, stands for it.
+        origin: Where people had it, if it was parked since: the trash gives it back there.
     """
 
     path: RelPath
     kind: Kind
     expect: LocalTag
     is_double: bool = False
+    origin: RelPath | None = None
 
 
 class ChangeMeta(msgspec.Struct, frozen=True, kw_only=True):

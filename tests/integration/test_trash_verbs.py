@@ -79,7 +79,9 @@ def test_what_makes_way_for_its_conflict_copy_was_deleted_by_nobody(sync: Sync, 
         "d/report.txt": b"another one of the other device",
         f"d/{copy.name}": mine,
     }
-    assert [line["why"] for line in sync("trash", "ls", second, "--json")] == ["doubled", "deleted", "replaced"]
+    told = sync("trash", "ls", second, "--json")
+    assert [line["why"] for line in told] == ["doubled", "deleted", "replaced"]
+    assert told[0]["path"] == "d/report.txt"  # not where it was parked meanwhile
 
 
 def test_emptying_takes_what_is_old_enough_and_settled(

@@ -273,11 +273,11 @@ class Changes:
             self._remember(directory)
             return Applied(tag=None)
 
-    def to_trash(self, path: RelPath, expect: LocalTag, why: Why) -> Applied:
-        """Rename into the trash, then look at it."""
+    def to_trash(self, path: RelPath, expect: LocalTag, why: Why, origin: RelPath | None = None) -> Applied:
+        """Rename into the trash, as what was at `origin` (else at `path`), then look at it."""
         with parent_directory(self._root, path) as (directory, name):
             self._require_entry(directory, name, path, expect)
-            entry, folder = self._trash.begin(path, expect, why)
+            entry, folder = self._trash.begin(origin or path, expect, why)
             try:
                 self.step("trash entry made")
                 try:

@@ -488,7 +488,7 @@ class LocalDirectory:
                 return (
                     changes.remove_directory(change.path, change.expect)
                     if change.kind is Kind.DIRECTORY
-                    else changes.to_trash(change.path, change.expect, why_removed(change))
+                    else changes.to_trash(change.path, change.expect, why_removed(change), change.origin)
                 )
             case ChangeMeta():
                 return changes.set_meta(change.path, own(change.meta), change.expect, change.seen)

@@ -189,11 +189,11 @@ class VolumeChanges:
             self._apply(change, source)
         return Applied(tag=expect)
 
-    def remove(self, path: RelPath, kind: Kind, expect: LocalTag, why: Why) -> Applied:
-        """Move into the trash; a directory is removed if it is empty."""
+    def remove(self, path: RelPath, kind: Kind, expect: LocalTag, why: Why, origin: RelPath | None = None) -> Applied:
+        """Move into the trash, as what was at `origin` (else at `path`); a directory is removed if it is empty."""
         with (
             parent_directory(self._root, path) as (directory, name),
-            _nowhere() if kind is Kind.DIRECTORY else self._trash_place(path, why) as trash,
+            _nowhere() if kind is Kind.DIRECTORY else self._trash_place(origin or path, why) as trash,
         ):
             condition = Expect(ino=expect.ino) if kind is not Kind.FILE else _expect(expect)
             change = protocol.ApplyRemove(

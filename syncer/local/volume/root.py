@@ -339,7 +339,7 @@ class BlockfsRoot:
             case Rename():
                 return changes.move(change.source, change.target, change.expect)
             case Remove():
-                return changes.remove(change.path, change.kind, change.expect, why_removed(change))
+                return changes.remove(change.path, change.kind, change.expect, why_removed(change), change.origin)
             case ChangeMeta():
                 return changes.set_meta(change.path, own(change.meta), change.expect, change.seen)
 
