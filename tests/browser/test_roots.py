@@ -13,6 +13,15 @@ from tests.browser.around import (
     peers_give_blocks_and_a_ban_is_lifted,
     seventeen_tabs_are_one_too_many_for_the_first_alone,
 )
+from tests.browser.conflicts import (
+    a_conflict_of_disks_is_seen_where_they_differ_and_the_one_with_the_name_stays,
+    both_versions_of_a_conflict_are_kept,
+)
+from tests.browser.cycles import (
+    a_daemon_that_was_killed_is_used_again_by_a_new_link,
+    a_slow_sync_tells_what_it_has_done_and_what_is_left,
+    run_now_fetches_what_nobody_told_of,
+)
 from tests.browser.many import (
     a_daemon_that_restarts_leaves_no_session_behind,
     a_hundred_roots_stand_on_one_page,
@@ -276,6 +285,11 @@ FLOWS: tuple[Flow, ...] = (
     all_of_it_goes_by_keyboard,
     seventeen_tabs_are_one_too_many_for_the_first_alone,
     peers_give_blocks_and_a_ban_is_lifted,
+    a_conflict_of_disks_is_seen_where_they_differ_and_the_one_with_the_name_stays,
+    both_versions_of_a_conflict_are_kept,
+    run_now_fetches_what_nobody_told_of,
+    a_slow_sync_tells_what_it_has_done_and_what_is_left,
+    a_daemon_that_was_killed_is_used_again_by_a_new_link,
 )
 
 

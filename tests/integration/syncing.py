@@ -114,15 +114,20 @@ def command(*arguments: str | Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
-def in_conflict(sync: Sync, roots: tuple[Path, Path], name: str = "d/report.txt") -> Path:
+def in_conflict(
+    sync: Sync,
+    roots: tuple[Path, Path],
+    name: str = "d/report.txt",
+    edits: tuple[bytes, bytes] = (b"the server's", b"mine, and longer"),
+) -> Path:
     """Both edit `name`; returns the copy that the second device keeps of its own."""
     first, second = roots
     (first / name).parent.mkdir(exist_ok=True)
     (first / name).write_bytes(b"both know this")
     for root in roots:
         sync.reconcile(root)
-    (first / name).write_bytes(b"the server's")
-    (second / name).write_bytes(b"mine, and longer")
+    (first / name).write_bytes(edits[0])
+    (second / name).write_bytes(edits[1])
     sync.reconcile(first)
     sync.reconcile(second, expect=4)
     sync.reconcile(first)

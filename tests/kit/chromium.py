@@ -48,12 +48,17 @@ class Visit:
     def __init__(self, context: BrowserContext, link: str) -> None:
         """Open a link, and wait for the page behind it."""
         self.complaints: list[str] = []
+        self._host = ""
         self.page: Page = context.new_page()
         self.page.set_default_timeout(PATIENCE_MS)
-        self._host = urlsplit(link).netloc
         self.page.on("console", lambda message: self._complain("console", message.text))
         self.page.on("pageerror", lambda error: self._complain("script", str(error)))
         self.page.on("request", lambda request: self._note(request.url))
+        self.follow(link)
+
+    def follow(self, link: str) -> None:
+        """Open a link in this tab, also one of a daemon that was started anew, and wait for the page behind it."""
+        self._host = urlsplit(link).netloc
         self.page.goto(link)
         self.page.wait_for_url(f"http://{self._host}/")
 
