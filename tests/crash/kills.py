@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,7 +79,7 @@ class Victim:
         while self.tally.kills < kills and not self.tally.failures:
             self.kill_once()
         if not self.tally.failures:
-            self.machines.run("umount", self.mount, "--seal")
+            self.end(lambda: self.machines.run("umount", self.mount, "--seal"))
             self.check_offline()
         return self.tally
 
@@ -122,11 +122,19 @@ class Victim:
         assert load.returncode == 0
 
     def close(self) -> None:
-        """Unmount, and wait until nobody uses the host any more."""
-        process = os.pidfd_open(self.machines.mount_pid("victim")) if self.mount.is_mount() else None
-        self.machines.close()
-        if process is not None:
+        """Unmount, if it is mounted."""
+        if self.mount.is_mount():
+            self.end(self.machines.close)
+        else:
+            self.machines.close()
+
+    def end(self, unmount: Callable[[], object]) -> None:
+        """Unmount, and wait until the process does not use the host any more."""
+        process = os.pidfd_open(self.machines.mount_pid("victim"))
+        try:
+            unmount()
             select.select([process], [], [])
+        finally:
             os.close(process)
 
     def check_offline(self) -> None:
