@@ -157,16 +157,12 @@ class RepositoryClient:
 
     async def open(self, *, create: bool = False) -> RemoteInfo:
         """See Remote. Whoever makes a repository is `repo init`, not a client."""
-        info = await self._opened(create=create)
+        if self._info is None:
+            self._info = self._info_of(await self._objects.store.open(create=create))
         if not self._is_ours:
             if self._check is not None:
                 await self._check()  # an empty mountpoint is a store without a repository, not an empty share
             self._is_ours = True
-        return info
-
-    async def _opened(self, *, create: bool = False) -> RemoteInfo:
-        if self._info is None:
-            self._info = self._info_of(await self._objects.store.open(create=create))
         return self._info
 
     def _info_of(self, store: StoreInfo) -> RemoteInfo:
