@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from syncer.peer.links.capability import CAP_NET_RAW
 from tests import effort
 from tests.kit.netns import Lan
 from tests.kit.program import BLOCKSYNC, Machine, Site, has_peer, is_there
@@ -165,6 +167,114 @@ def a_reconcile_without_a_daemon_asks_its_neighbour(two: tuple[Machine, Machine]
     assert f"{summary['blocks_from_peers']} from peers" in other("status")
 
 
+def one_pull_has_blocks_of_this_machine_of_a_neighbour_and_of_the_server(two: tuple[Machine, Machine]) -> None:
+    """All in one summary, where they add up; and what came from the neighbour is what the neighbour gave."""
+    one, other = two
+    contents = {name: os.urandom(count * SHARE_BLOCK) for name, count in BLOCKS_OF.items()}
+    (one.root / "at the neighbour").write_bytes(contents["at the neighbour"])
+    one("reconcile", one.root)
+    one.watch(crooked=["deaf"])
+    one.until("peers", is_there)
+    one.until("status", lambda live: live["phase"] == "idle")
+    third = Machine(one.node, one.server, home=one.node.home / "third")
+    for file in ("in another root", "at the server alone"):
+        (third.root / file).write_bytes(contents[file])
+    third("reconcile", third.root, "--no-peers")
+    with volume(other) as point:
+        (point / "known by another name").write_bytes(contents["in another root"])
+        other("flush", point)
+        other.link(point, "another container")
+        summary = other.json("reconcile", other.root)
+        assert {path.name: path.read_bytes() for path in other.root.iterdir() if path.is_file()} == contents
+    assert summary["blocks_from_roots"] == BLOCKS_OF["in another root"]
+    assert 0 < summary["blocks_from_peers"] <= BLOCKS_OF["at the neighbour"]
+    assert summary["blocks_received"] >= BLOCKS_OF["at the server alone"]
+    assert summary["blocks_from_own"] == 0
+    places = ("blocks_from_roots", "blocks_from_peers", "blocks_received")
+    assert sum(summary[place] for place in places) == sum(BLOCKS_OF.values())
+    assert summary["bytes_from_peers"] == summary["blocks_from_peers"] * SHARE_BLOCK
+    given = one.json("peers")["figures"]
+    assert given["bytes_to_peers"] == given["blocks_to_peers"] * SHARE_BLOCK
+    in_vain = given["blocks_to_peers"] - summary["blocks_from_peers"]
+    assert 0 <= in_vain <= summary["blocks_in_vain"]
+    for key in ("blocks_to_peers", "bytes_to_peers"):
+        assert summary[key] == 0
+
+
+BLOCKS_OF = {"in another root": 20, "at the neighbour": 100, "at the server alone": 10}
+
+
+@contextmanager
+def volume(machine: Machine) -> Iterator[Path]:
+    """A mounted volume of a machine, with blocks as the share has them."""
+    folder, point = machine.node.home / "volume", machine.node.home / "mounted"
+    point.mkdir()
+    machine.node.run(BLOCKSYNC, "init", folder, "--block-size", str(SHARE_BLOCK))
+    machine.node.run(BLOCKSYNC, "mount", folder, point)
+    try:
+        yield point
+    finally:
+        machine.node.run(BLOCKSYNC, "umount", point)
+
+
+def what_one_daemon_gives_another_gets(two: tuple[Machine, Machine]) -> None:
+    """To the byte, and in the summaries of the cycles, too."""
+    one, other = two
+    (one.root / "image").write_bytes(os.urandom(8 * MIB))
+    one("reconcile", one.root)
+    one.watch()
+    one.until("peers", is_there)
+    one.until("status", lambda live: live["phase"] == "idle")
+    other.watch()
+    other.until("status", lambda live: live["phase"] == "idle" and (other.root / "image").is_file())
+
+    def has_got_all(told: dict[str, Any]) -> bool:
+        """What was on its way when the cycle ended comes, too."""
+        figures = told["figures"]
+        return bool(figures["bytes_from_peers"] + figures["wasted_bytes"] == given["bytes_to_peers"])
+
+    given = one.json("peers")["figures"]
+    got = other.until("peers", has_got_all)["figures"]
+    assert 0 < got["blocks_from_peers"] <= given["blocks_to_peers"]
+    assert cycles(other, "blocks_from_peers") <= got["blocks_from_peers"]
+    (one.root / "later").write_text("a cycle tells what was given until it ends")
+    one.until("status", lambda _: cycles(one, "blocks_to_peers") == given["blocks_to_peers"])
+    assert cycles(one, "bytes_to_peers") == given["bytes_to_peers"]
+
+
+def cycles(machine: Machine, key: str) -> int:
+    """What the cycles of a daemon say together."""
+    lines = machine.log.read_text().splitlines(keepends=True)
+    told = [json.loads(line) for line in lines if line.endswith("\n") and line.startswith("{")]
+    return sum(each.get(key, 0) for each in told if each["event"] == "watch.cycle")
+
+
+def a_daemon_that_may_open_a_packet_socket_gives_the_right_up(two: tuple[Machine, Machine]) -> None:
+    """As the system unit has it, CAP_NET_RAW and nothing else, by the ambient set; and root, who has all."""
+    one, other = two
+    daemon = one.watch(before=["setpriv", "--inh-caps=-all,+net_raw", "--ambient-caps=-all,+net_raw",
+                               "--bounding-set=-all,+net_raw", "--"])  # fmt: skip
+    one.until("peers", is_there)
+    assert "p_dgr" in sockets(one)
+    assert all(set(each) == {"CapBnd:"} for each in capabilities(daemon)), capabilities(daemon)
+    root = other.watch()
+    one.until("peers", has_peer)
+    assert "p_dgr" in sockets(other)
+    for each in capabilities(root):
+        assert each["CapEff:"] == each["CapPrm:"]
+        assert not [name for name, held in each.items() if name != "CapBnd:" and held >> CAP_NET_RAW & 1]
+
+
+def capabilities(process: subprocess.Popen[bytes]) -> list[dict[str, int]]:
+    """The sets of each thread of a process that are not empty; the bounding set is a limit, and gives nothing."""
+    found = []
+    for status in Path(f"/proc/{process.pid}/task").glob("*/status"):
+        sets = [line.split() for line in status.read_text().splitlines() if line.startswith("Cap")]
+        found.append({name: int(held, 16) for name, held in sets if int(held, 16)})
+    assert found
+    return found
+
+
 def a_reconcile_that_is_told_so_asks_nobody(two: tuple[Machine, Machine]) -> None:
     asks_nobody(*two, "--no-peers")
 
@@ -219,6 +329,9 @@ def a_reconcile_that_lacks_nothing_loads_nothing_that_talks_with_peers(two: tupl
 CASES = (
     a_reconcile_without_a_daemon_asks_its_neighbour,
     a_reconcile_that_lacks_nothing_loads_nothing_that_talks_with_peers,
+    a_daemon_that_may_open_a_packet_socket_gives_the_right_up,
+    one_pull_has_blocks_of_this_machine_of_a_neighbour_and_of_the_server,
+    what_one_daemon_gives_another_gets,
     daemons_of_one_share_find_each_other_and_show_it,
     only_who_has_the_passphrase_is_a_peer,
     a_root_that_is_switched_off_or_paused_leaves_the_lan_at_once,

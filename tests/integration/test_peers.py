@@ -98,6 +98,22 @@ def test_a_peer_that_is_killed_in_mid_transfer_is_replaced(tmp_path: Path) -> No
     assert (fetched["blocks"], fetched["failed"]) == (100, 0)
 
 
+def test_of_four_peers_hardly_anything_comes_twice(tmp_path: Path) -> None:
+    """What all of them sent, and what the asker got: both tell the same, and it is what was wanted."""
+    size, count = 100_000, 640
+    with Lan(5, home=tmp_path) as lan:
+        *homes, node = lan.nodes
+        givers = [Trader(home, blocks=[0, count], size=size, settings='upload_limit = "12MB"') for home in homes]
+        asker = Trader(node, size=size)
+        fetched = asker.fetch(0, count)
+        told, given = asker.figures(), [giver.figures() for giver in givers]
+    assert (fetched["blocks"], fetched["failed"]) == (count, 0)
+    sent = [each["bytes_to_peers"] for each in given]
+    assert all(sent), sent
+    assert told["bytes_from_peers"] + told["wasted_bytes"] <= sum(sent) <= 1.02 * count * size
+    assert told["blocks_from_peers"] <= sum(each["blocks_to_peers"] for each in given)
+
+
 @pytest.mark.parametrize("evil", ["lie", "corrupt", "stall"])
 def test_an_evil_peer_costs_nothing_but_time(tmp_path: Path, evil: str) -> None:
     with Lan(3, home=tmp_path) as lan:
@@ -112,6 +128,7 @@ def test_an_evil_peer_costs_nothing_but_time(tmp_path: Path, evil: str) -> None:
     assert (fetched["blocks"], fetched["failed"]) == (100, 0)
     assert (nowhere_else["blocks"], nowhere_else["failed"]) == (0, 10)
     assert [ban["address"] for ban in told["bans"]] == ([bad.link_local] if evil == "corrupt" else [])
+    assert told[{"lie": "lacked", "corrupt": "mismatches", "stall": "stalls"}[evil]] > 0
 
 
 def _knock(node: Node, at: Node, port: int) -> socket.socket:

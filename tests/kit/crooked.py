@@ -6,6 +6,7 @@ corrupt     what it serves has one wrong byte
 lie         it says it has whatever it is asked for, and has nothing
 stall       it takes connections and requests, and sends no block
 deaf        it does not notice that the server has something new
+blind       it does not notice that a file has changed
 clock:S     its wall clock is S seconds ahead
 fast:N      N seconds pass for it in one
 die:N       SIGKILL at the Nth change that it makes to the directory of a repository: before it, or after it if N is odd
@@ -73,6 +74,17 @@ def _deaf(_: str) -> None:
     RootTask._watch_remote = watch  # type: ignore[method-assign]
 
 
+def _blind(_: str) -> None:
+    from syncer.watch.root_task import RootTask  # noqa: PLC0415
+    from syncer.watch.source import DirtySource  # noqa: PLC0415
+
+    def take(self: RootTask, source: DirtySource) -> None:
+        del self
+        source.take()
+
+    RootTask._take = take  # type: ignore[method-assign]
+
+
 def _clock(seconds: str) -> None:
     real, ahead = time.time, float(seconds)
     time.time = lambda: real() + ahead
@@ -135,6 +147,7 @@ FAULTS: dict[str, Callable[[str], None]] = {
     "lie": _lie,
     "stall": _stall,
     "deaf": _deaf,
+    "blind": _blind,
     "clock": _clock,
     "fast": _fast,
     "die": _die,

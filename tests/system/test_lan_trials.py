@@ -43,6 +43,8 @@ TRIALS: list[Trial] = [
     neighbours.a_lying_peer_alone,
     neighbours.a_stalling_peer_alone,
     neighbours.bytes_that_changed_on_the_disk_of_a_peer_are_never_served,
+    neighbours.a_damaged_volume_of_a_peer,
+    life.many_small_files,
     life.two_that_start_together,
     life.two_users_of_one_machine,
     life.seven_that_pull_at_once_from_one,

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 from syncer.cli.registry.roots import Registry
 from syncer.watch.control import short
-from tests.kit.program import BLOCKSYNC, SHARE_BLOCK, Machine, Site, end, has_peer, is_there
-from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, pulled, put
+from tests.kit.program import SHARE_BLOCK, Machine, Site, end, has_peer, is_there
+from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, on_volume, pulled, put, put_away
 
 SLOW_UPLOAD = 'upload_limit = "2MB"'
 
@@ -56,6 +56,26 @@ def two_that_start_together(ground: Ground) -> None:
     figures = [machine.until("peers", lambda told: told["figures"])["figures"] for machine in pair]
     assert all(each["blocks_from_peers"] for each in figures), figures
     assert sum(each["blocks_from_peers"] for each in figures) >= 8 * MIB // SHARE_BLOCK // 4
+
+
+def many_small_files(ground: Ground) -> None:
+    """One question is for all that a cycle lacks, as far as a frame has room: a thousand files are no thousand frames.
+
+    A machine that others keep busy answers late, and is asked again.
+    """
+    one, two = ground.machines(2)
+    files = put(one, **{f"small{number}": 1000 for number in range(1000)})
+    one("reconcile", one.root)
+    one.watch()
+    one.until("peers", is_there)
+    one.until("status", lambda live: live["phase"] == "idle")
+    ground.server.shape(SLOW_MBIT_S)
+    two.watch()
+    told = two.until("peers", lambda _: has(two, files))
+    figures = told["figures"]
+    assert figures["blocks_from_peers"] > 500
+    asked = figures["frames_out"]["whohas"]
+    assert asked <= 50
 
 
 def seven_that_pull_at_once_from_one(ground: Ground) -> None:
@@ -292,26 +312,16 @@ def the_server_is_out_of_reach_when_the_block_lists_are_known(ground: Ground) ->
     assert has(two, files)
 
 
-def _volume(machine_node: int, ground: Ground, block_size: str) -> Machine:
-    node = ground.village.lan.nodes[machine_node]
-    home = ground.home / f"m{node.number}"
-    point = home / "mounted"
-    point.mkdir(parents=True)
-    node.run(BLOCKSYNC, "init", home / "volume", "--block-size", block_size)
-    node.run(BLOCKSYNC, "mount", home / "volume", point)
-    return Machine(node, ground.village.site, ground.name, root=point, home=home)
-
-
 def volumes_of_other_block_sizes(ground: Ground) -> None:
     """Volumes give and get: one with the share's blocks, one with smaller ones, one with larger ones."""
     machines: list[Machine] = []
     try:
-        machines.append(_volume(1, ground, "64KiB"))
+        machines.append(on_volume(ground, 1))
         one = machines[0]
         files = ground.seed(one, image=4 * MIB + 12345, small=100)
         for at, block_size in ((2, "16KiB"), (3, "256KiB")):
             machines[-1]("resume")
-            machines.append(_volume(at, ground, block_size))
+            machines.append(on_volume(ground, at, block_size))
             last = machines[-1]
             pulled(last, files)
             last.watch()
@@ -322,5 +332,4 @@ def volumes_of_other_block_sizes(ground: Ground) -> None:
         pulled(folder, files)
     finally:
         for machine in machines:
-            machine.node.namespace.kill_all()
-            subprocess.run(["umount", "-l", machine.root], check=True)
+            put_away(machine)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from blockfs.blocks.ids import BlockId
+from syncer.peer.links.links import READ_PER_S
 from syncer.peer.wire.keys import EPOCH_S
 from syncer.peer.wire.messages import Ping
 from tests.kit.flood import ETHERTYPE
@@ -23,7 +24,6 @@ from tests.kit.program import BLOCKSYNC, PROJECT, SHARE_BLOCK, Machine, has_peer
 from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, pulled, put
 
 FLOOD_S = 10.0
-TICKS = os.sysconf("SC_CLK_TCK")
 WHOHAS, IHAVE = 1, 2
 _LISTENS = "0A"
 
@@ -165,30 +165,26 @@ def frames_that_are_sent_again(ground: Ground) -> None:
         assert not _ours(capture.frames(), IHAVE, one.node)
 
 
-def _busy_s(process: subprocess.Popen[Any]) -> float:
-    """Processor time until now."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 def a_flood(ground: Ground) -> None:
-    """Ten seconds of frames as fast as this machine sends them: a bounded number is read, and a sync goes on."""
+    """Ten seconds of frames as fast as this machine sends them: few are read, none is deciphered, a sync goes on.
+
+    What a frame costs: `tests/unit/syncer/peer/test_receiving.py`. The share of a core is measured: `python -m
+    benchmarks lan flood`, where 25 % is the target.
+    """
     one, two = ground.machines(2)
     files = ground.seed(one, image=4 * MIB)
-    (daemon,) = [process for process in one.node.started if process.args[-1] == "watch"]
     flooding = ground.village.lan.nodes[5].start(
         sys.executable, "-m", "tests.kit.flood", str(FLOOD_S), one.node.mac, stdout=subprocess.PIPE, text=True,
         cwd=PROJECT,
     )  # fmt: skip
-    before, began = _busy_s(daemon), time.monotonic()
+    began = time.monotonic()
     pulled(two, files, share=0)
     out, _ = flooding.communicate()
-    busy, took = _busy_s(daemon) - before, time.monotonic() - began
     drops = _figures(one)["drops"]
-    print(f"{int(out) / FLOOD_S:,.0f} frames/s; {busy / took:.1%} of a core; drops {drops}")
-    assert busy / took <= 0.6  # it was 6 %; all of a core if each frame were read
-    read = 2000 * (time.monotonic() - began + 1)
-    assert sum(drops.values()) <= read  # the rest is lost in the kernel
+    read_most = READ_PER_S * (time.monotonic() - began + 1)  # it begins with as many as it may read in a second
+    assert 0 < sum(drops.values()) <= read_most, "the rest is lost in the kernel"
+    assert int(out) > 2 * read_most, "this was no flood"
+    assert set(drops) <= {"hint", "budget", "replay"}, "the kernel drops what is of another format"
 
 
 def _connections(process: subprocess.Popen[Any], port: int) -> int:

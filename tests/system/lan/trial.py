@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from tests.kit.program import SHARE_BLOCK, Machine, is_there
+from tests.kit.program import BLOCKSYNC, SHARE_BLOCK, Machine, is_there
 from tests.kit.village import Village
 
 MIB: Final = 1 << 20
@@ -62,3 +63,34 @@ def pulled(machine: Machine, files: dict[str, bytes], *, share: float = 0.25) ->
     assert summary["blocks_from_peers"] + summary["blocks_received"] >= blocks
     assert summary["blocks_from_peers"] >= share * blocks, summary
     return summary
+
+
+def on_volume(ground: Ground, number: int, block_size: str = "64KiB") -> Machine:
+    """A machine whose root is a volume of this block size, in the network's node of this number, from 1 on."""
+    node = ground.village.lan.nodes[number]
+    home = ground.home / f"m{node.number}"
+    point = home / "mounted"
+    point.mkdir(parents=True)
+    node.run(BLOCKSYNC, "init", home / "volume", "--block-size", block_size)
+    node.run(BLOCKSYNC, "mount", home / "volume", point)
+    return Machine(node, ground.village.site, ground.name, root=point, home=home)
+
+
+def put_away(machine: Machine) -> None:
+    """End all that runs on a machine of `on_volume`, its mount last."""
+    machine.node.namespace.kill_all()
+    subprocess.run(["umount", "-l", machine.root], check=True)
+
+
+def damaged(machine: Machine, texts: Iterable[bytes]) -> int:
+    """Spoil the blocks of its volume that begin with these bytes. Returns how many were found."""
+    count = 0
+    for segment in (machine.node.home / "volume" / "blocks" / "segments").glob("*.seg"):
+        raw = segment.read_bytes()
+        with segment.open("r+b") as file:
+            for text in texts:
+                if (found := raw.find(text)) >= 0:
+                    file.seek(found)
+                    file.write(b"damage!")
+                    count += 1
+    return count

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from types import CodeType, FrameType
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.errors import ConflictOnRemoteError, CorruptionError, NotFoundError, RemoteUnavailableError
 from syncer.ports.blocks import BlockSource, Board, Given, Priority, Receive, Want
+from tests.kit.steps import steps_of
 from tests.unit.syncer.blocks.scripted import MOST, Holding, Scripted, Seat, blocks_of, ids, place, want
 
 Got = list[tuple[BlockId, bytes]]
@@ -572,31 +572,6 @@ def test_a_source_that_begins_late_to_look_or_to_take_gets_all_in_order() -> Non
     run(test)
 
 
-def steps_of(test: Callable[[], Awaitable[None]]) -> int:
-    """Lines of the board's own code that a test executes."""
-    steps = 0
-    ours: dict[CodeType, bool] = {}
-
-    def local(frame: FrameType, event: str, _: object) -> Any:
-        nonlocal steps
-        steps += event == "line"
-        return local
-
-    def trace(frame: FrameType, event: str, _: object) -> Any:
-        code = frame.f_code
-        if code not in ours:
-            ours[code] = "syncer/blocks/" in code.co_filename
-        return local if ours[code] else None
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        run(test)
-    finally:
-        sys.settrace(before)
-    return steps
-
-
 @pytest.mark.parametrize("with_peers", [False, True])
 def test_a_block_costs_the_same_however_many_are_wanted(with_peers: bool) -> None:
     """B8 of docs/design/board.md."""
@@ -624,5 +599,5 @@ def test_a_block_costs_the_same_however_many_are_wanted(with_peers: bool) -> Non
 
         return test
 
-    few, many = steps_of(work(250)) / 250, steps_of(work(1500)) / 1500
+    few, many = (steps_of(partial(run, work(count)), "syncer/blocks/") / count for count in (250, 1500))
     assert many < 1.2 * few

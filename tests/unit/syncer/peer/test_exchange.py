@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 from collections.abc import Callable, Sequence
 from itertools import count, repeat
 from typing import TypeVar
@@ -16,9 +17,11 @@ import trio.testing
 from blockfs.blocks.ids import BlockId
 from syncer.peer.exchange.channel import Channel, greet
 from syncer.peer.exchange.fetching import Download
+from syncer.peer.exchange.limits import Throttle
 from syncer.peer.session.actions import PeerId
 from syncer.peer.session.keyring import RootKey
 from syncer.peer.settings import Use
+from syncer.peer.wire.bodies import MAX_TOKENS
 from syncer.peer.wire.keys import derive, epoch_of
 from syncer.peer.wire.messages import Close, CloseReason, Ping
 from syncer.ports.blocks import Want
@@ -55,6 +58,39 @@ async def test_one_fetches_from_the_other_and_both_tell_the_same() -> None:
     assert (went.blocks_to_peers, went.bytes_to_peers) == (50, 50_000)
     assert came.peers[0].addresses == ("fe80::1",)
     assert came.peers[0].link == "lan0"
+
+
+@on_a_clock
+async def test_few_questions_cover_all_small_files_of_a_cycle() -> None:
+    """The first one is to find somebody. Each of the others has as many wants as a frame has room for."""
+    wire, small = Wire(), [block(number, 100) for number in range(1000)]
+    one, two = Station(wire), Station(wire)
+    async with running(one, two):
+        one.exchange.share("root", [KEY], Shelf(small))
+        two.exchange.share("root", [KEY], Shelf())
+        assert len(await two.fetches(small)) == 1000
+        asked = two.exchange.figures()
+    assert asked.frames_out["whohas"] <= 1 + math.ceil(1000 / MAX_TOKENS)
+    assert asked.tokens_asked == 1000
+
+
+@pytest.mark.parametrize("speeds", [(9_000_000,) * 4, (1_000_000, 3_000_000, 9_000_000, 27_000_000)])
+@on_a_clock
+async def test_of_several_peers_hardly_anything_comes_twice(speeds: Sequence[int]) -> None:
+    """What all of them sent, beside what was wanted. It is the last blocks of slow ones, however much is wanted."""
+    wire, wanted = Wire(), [block(number, 50_000) for number in range(1200)]
+    givers, taker = [Station(wire) for _ in speeds], Station(wire)
+    for giver, bytes_per_s in zip(givers, speeds, strict=True):
+        giver.exchange.uploads = Inline(pace=Throttle(bytes_per_s))
+    async with running(*givers, taker):
+        for giver in givers:
+            giver.exchange.share("root", [KEY], Shelf(wanted))
+        taker.exchange.share("root", [KEY], Shelf())
+        assert len(await taker.fetches(wanted)) == len(wanted)
+        came, went = taker.exchange.figures(), [giver.exchange.figures() for giver in givers]
+    sent, size = [figures.bytes_to_peers for figures in went], sum(map(len, wanted))
+    assert all(sent), sent
+    assert size <= came.bytes_from_peers + came.wasted_bytes <= sum(sent) <= 1.02 * size
 
 
 class Slow(Inline):

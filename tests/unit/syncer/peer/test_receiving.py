@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from syncer.peer.session import receiving
 from syncer.peer.session.counters import Counters
 from syncer.peer.session.keyring import Keyring, RootKey
 from syncer.peer.session.receiving import SENDERS, Receiver
@@ -15,11 +18,13 @@ from syncer.peer.wire.bodies import Presence, WhoHas
 from syncer.peer.wire.drops import Drop
 from syncer.peer.wire.frames import FrameType, padded, seal
 from syncer.peer.wire.keys import EPOCH_S, derive
+from tests.kit.steps import steps_of
 
 ROOT, OTHER = b"r" * 32, b"o" * 32
 EPOCH = 2_900_000
 UNIX_S = EPOCH * EPOCH_S + 300.0
 HELLO = Presence(port=1, addresses=()).encode()
+MOST_STEPS = 60
 
 
 class Setup:
@@ -119,6 +124,32 @@ def test_a_flood_of_strangers_leaves_who_is_known_alone() -> None:
         drops.append(setup.take(bytes(stranger)))
     assert drops.count(Drop.BUDGET) == 6000 - 4000 + 1
     assert setup.take(sealed(counter=2)) is None
+
+
+FOREIGN = {
+    "another format": b"\xb5\xb1\x0c" + random.Random(3).randbytes(121),
+    "another clock": sealed(9, epoch=EPOCH + 5),
+    "another key": sealed(9, root=OTHER),
+    "heard before": sealed(),
+}
+
+
+@pytest.mark.parametrize("frame", FOREIGN.values(), ids=FOREIGN)
+def test_a_foreign_frame_reaches_no_cipher_and_costs_the_same_however_many_are_known(
+    frame: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In executed lines. `test_links.py` has how many frames a second are read: that and this is what a flood costs."""
+    costs = []
+    for members in (1, SENDERS):
+        setup = Setup()
+        for number in range(7, 7 + members):
+            assert setup.take(sealed(number), number / 100) is None
+        with monkeypatch.context() as patch:
+            patch.setattr(receiving, "open_body", None)
+            receive = partial(setup.receiver.receive, frame, 10.0, UNIX_S + 10.0)
+            assert receive() is None
+            costs.append(steps_of(receive, "syncer/peer/"))
+    assert costs[0] == costs[1] <= MOST_STEPS
 
 
 def test_own_frames_are_not_heard_and_not_taken_for_those_of_a_copy() -> None:
