@@ -9,6 +9,7 @@ from typing import Final
 
 from blockfs.blocks.maintenance.gc import CollectionStopped, is_due, unreferenced_bytes
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.space import policy
 from blockfs.errors import BlockfsError
 from blockfs.runtime.logs import Log
 from blockfs.runtime.space import host_space
@@ -17,8 +18,7 @@ from blockfs.service.counters import Counters
 
 LOOK_S: Final = 10.0  # between two looks whether a collection is due …
 LOOK_SHARE: Final = 100  # … or this many times as long as a look takes: it reads a row for each leaf
-LOW_SPACE_SHARE: Final = 20  # the host counts as nearly full below 1/20 free: then garbage goes even if it is little …
-LOW_SPACE_PAUSE_S: Final = 900.0  # … but a full host is not searched for garbage more often than this
+LOW_SPACE_PAUSE_S: Final = 900.0  # a nearly full host, where little garbage goes, too, is not searched more often
 
 log = Log()
 
@@ -109,5 +109,4 @@ class Collector:
     def _space_is_low(self) -> bool:
         if time.monotonic() - self._last_s < LOW_SPACE_PAUSE_S:
             return False
-        host = host_space(self._filesystem.volume.path)
-        return host.available_bytes * LOW_SPACE_SHARE < host.total_bytes
+        return policy.is_low(host_space(self._filesystem.volume.path))

@@ -5,7 +5,8 @@ folder → the row in a change set → commit → only then may anybody write to
 first fsync: its row comes with that, or with the next flush.
 
 It goes when nobody has it open and the leaves are its content: the row in a change set, the file when that is durable.
-Clean ones are kept for the next open while there is room, large ones only: a short one is assembled in no time.
+Clean ones are kept for the next open while the host has room, large ones only: a short one is assembled in no time. One
+holds room of its own where its blocks were moved to another segment, and what tells where it lies.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ from blockfs.engine.hot.folder import Descriptor, HotFolder
 from blockfs.engine.hot.hotfile import HotFile
 from blockfs.engine.hot.naming import block_id_of
 from blockfs.engine.portions import Stop, never
+from blockfs.engine.space.policy import is_low
 from blockfs.errors import BlockfsError, WouldBlock
 from blockfs.runtime.logs import Log
 from blockfs.runtime.reflink import clone_range, extents
+from blockfs.runtime.space import host_space
 
 log = Log()
 
@@ -207,6 +210,8 @@ class HotFiles:
     def tidy(self) -> None:
         """Give up hot files that nobody needs any more, and remove those that were given up. Waits for disks.
 
+        On a host that is nearly full the older half of the clean ones goes, each time anew until it has room again.
+
         Raises:
             BlockfsError: The host failed; the others stay.
         """
@@ -214,7 +219,10 @@ class HotFiles:
             idle = [one for one in self._hot_states() if one.hot is not None and not one.hot.opens and one.is_sealed]
             idle.sort(key=_released_at, reverse=True)
             large = [one for one in idle if self.why_not is None and self._is_large(one)]
-            kept = set(map(id, large[:_KEPT]))
+            most = min(len(large), _KEPT)
+            if most and is_low(host_space(os.path.dirname(self._folder.path))):
+                most //= 2
+            kept = set(map(id, large[:most]))
         for state in idle:
             if id(state) not in kept:
                 self.give_up(state)

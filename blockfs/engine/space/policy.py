@@ -7,11 +7,14 @@
 | the host | the ballast (`ballast`) | 8 MiB are held, at most 1/128; of a quota 1/16 |
 | what is free | staged pages (`content.filetable`) | 1/4 may be staged, but 256 MiB |
 | the limit of staging | a file that has less than 1/64 of it staged | 1/8 of it may come on top |
+| the host | garbage (`service.collector`), clean hot files (`hot.hotfiles`) | 1/20 is free, or they go |
 """
 
 from __future__ import annotations
 
 from typing import Final
+
+from blockfs.runtime.space import Space
 
 RESERVE_SHARE: Final = 64  # of a small host, the reserve is never more than this part;
 RESERVE_QUOTA_SHARE: Final = 8  # of a small quota: btrfs takes some 100 KiB for each change, until that is committed
@@ -27,3 +30,11 @@ STAGED_FREE_SHARE: Final = 4  # of the host's free bytes may be staged
 STAGED_MIN_BYTES: Final = 256 << 20
 STAGED_LITTLE_SHARE: Final = 64  # of the limit: a file that has no more staged than this may go
 STAGED_SPARE_SHARE: Final = 8  # this part of the limit beyond it
+
+LOW_SHARE: Final = 20
+"""A host with less than this part free is nearly full: what can be had again by some work goes."""
+
+
+def is_low(host: Space) -> bool:
+    """Whether a host is nearly full."""
+    return host.available_bytes * LOW_SHARE < host.total_bytes

@@ -14,6 +14,7 @@ from blockfs.blocks.maintenance import gc
 from blockfs.engine import volume as volumes
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller
+from blockfs.engine.space import policy
 from blockfs.service import collector as collectors
 from blockfs.service import maintenance
 from blockfs.service.collector import Collector
@@ -41,7 +42,7 @@ def write_and_unlink(filesystem: Filesystem, name: bytes) -> None:
 
 @pytest.fixture
 def collector(filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
-    monkeypatch.setattr(collectors, "LOW_SPACE_SHARE", 1 << 60)  # never low, however full this machine is
+    monkeypatch.setattr(policy, "LOW_SHARE", 1 << 60)  # never low, however full this machine is
     ending = threading.Event()
     made = Collector(filesystem, ending, Counters())
     yield made
@@ -114,7 +115,7 @@ def test_it_looks_by_itself_and_ends_with_the_mount(filesystem: Filesystem, monk
 def test_low_space_is_a_reason_once_in_a_while(
     filesystem: Filesystem, collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collectors, "LOW_SPACE_SHARE", 0)
+    monkeypatch.setattr(policy, "LOW_SHARE", 0)
     collector.look()
     assert filesystem.blocks.statistics().blocks == 0
     assert not collector._space_is_low()

@@ -16,6 +16,7 @@ from blockfs.engine.hot.compare import changed_blocks
 from blockfs.engine.hot.folder import Descriptor, HotFolder
 from blockfs.engine.hot.hotfile import HotFile
 from blockfs.engine.names.attributes import AttributeChanges
+from blockfs.engine.space import policy
 from blockfs.errors import FsError, WouldBlock
 from blockfs.service import maintenance
 from blockfs.service.changes import sealed_file
@@ -166,6 +167,34 @@ def test_a_large_clean_file_is_kept_for_the_next_open(filesystem: Filesystem) ->
     filesystem.files.flush()
     filesystem.hot.tidy()
     assert filesystem.hot.open(ino) == fd
+
+
+def test_on_a_nearly_full_host_the_oldest_clean_files_go(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks if only their number bounds them: one whose blocks were moved holds the room that these had."""
+    inodes = [create(filesystem, name) for name in (b"a", b"b", b"c", b"open")]
+    for number, ino in enumerate(inodes):
+        os.pwrite(hot(filesystem, ino), noise(2 << 20, number), 0)
+    for ino in inodes[:3]:
+        filesystem.hot.release(ino)
+    filesystem.files.flush()
+
+    def are_hot() -> list[bool]:
+        filesystem.hot.tidy()
+        return [filesystem.hot.is_hot(ino) for ino in inodes]
+
+    assert are_hot() == [True, True, True, True]
+    monkeypatch.setattr(policy, "LOW_SHARE", 0)
+    assert are_hot() == [False, False, True, True]
+    monkeypatch.undo()
+    assert are_hot() == [False, False, True, True]
+    monkeypatch.setattr(policy, "LOW_SHARE", 0)
+    assert are_hot() == [False, False, False, True]
+    filesystem.commit()
+    filesystem.hot.tidy()
+    assert len(os.listdir(filesystem.volume.hot_path)) == 1
+    assert [content(filesystem, name) for name in (b"a", b"c", b"open")] == [noise(2 << 20, n) for n in (0, 2, 3)]
 
 
 def test_what_is_to_be_sealed_of_a_hot_file_is_told(filesystem: Filesystem) -> None:
