@@ -294,6 +294,10 @@ class PagePorts(Protocol):
         """The daemon's figures in the text format of Prometheus; None: it does not answer."""
         ...
 
+    def sums(self) -> str | None:
+        """Sums of them that everybody on this machine may know; None: it does not answer."""
+        ...
+
     def metrics_token(self) -> str:
         """What who asks for them must show: in a file that only this user can read, made if it is missing."""
         ...

@@ -52,6 +52,7 @@ HEADERS: Final = {
 }
 """Of every reply."""
 
+_LOCAL_NAMES: Final = frozenset({"127.0.0.1", "[::1]", "localhost"})
 _SAFE: Final = frozenset({"GET", "HEAD"})
 _FORM: Final = "application/x-www-form-urlencoded"
 _OWN: Final = frozenset({"same-origin", "none"})  # values of Sec-Fetch-Site: from the page, or from the address line
@@ -197,6 +198,19 @@ def objection_to_oversight(method: str, headers: Mapping[str, str]) -> Refusal |
     return None
 
 
+def objection_to_figures(method: str, path: str, headers: Mapping[str, str]) -> Refusal | None:
+    """What is wrong with a request where there is no page, only `OVERSIGHT`; None: nothing.
+
+    It must name this machine: a site that has its own name point here (DNS rebinding) is read by its scripts as itself,
+    and they would see the sums.
+    """
+    if headers.get("host", "").lower().rpartition(":")[0] not in _LOCAL_NAMES:
+        return Refusal(status=421, reason="Figures are asked for by 127.0.0.1:PORT, [::1]:PORT or localhost:PORT.")
+    if path not in OVERSIGHT:
+        return Refusal(status=404, reason="Here are /healthz and /metrics.")
+    return objection_to_oversight(method, headers)
+
+
 def _objections_to_form(headers: Mapping[str, str]) -> Iterator[Refusal]:
     if headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
         yield Refusal(status=415, reason="The page takes forms only.")
@@ -259,6 +273,22 @@ class Door:
         if session is not None:
             self._known(scope)
         await (self._stranger if session is None else self._app)(scope, _bounded(receive), send)
+
+
+class Wicket:
+    """Lets programs through that look after the daemon, where there is no page."""
+
+    def __init__(self, oversight: ASGIApp) -> None:
+        """Stand before what answers `OVERSIGHT`."""
+        self._oversight = oversight
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        send = _with_headers(send)
+        refusal = objection_to_figures(scope["method"], scope["path"], Headers(scope=scope))
+        await (self._oversight(scope, receive, send) if refusal is None else _say(send, refusal))
 
 
 def _bounded(receive: Receive) -> Receive:

@@ -1,4 +1,4 @@
-"""The page's process: listens on the loopback, and gives out links to who started it. See `watch.page`.
+"""The page's process: listens on the loopback, and gives out links to who started it. See `watch.page.process`.
 
 It is run, and bounded, as `blocksync serve` is; see `server.http.running` and `server.http.bounded_protocol`.
 """
@@ -11,11 +11,12 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import Final, TextIO
 
 import msgspec
-from starlette.types import Scope
+from starlette.types import ASGIApp, Scope
 
 from blockfs.runtime.failures import code_of
 from syncer.errors import LockedError, SyncerError, UsageError
@@ -23,9 +24,11 @@ from syncer.server.http.bounded_protocol import RECEPTION_OF, BoundedProtocol, R
 from syncer.server.http.guests import Bounds, Guests
 from syncer.server.http.running import BoundedServer, open_listener
 from syncer.ui.app import make_app
+from syncer.ui.oversight import make_figures
 from syncer.ui.ports import PagePorts
 from syncer.ui.security import SUFFIX, Keys
 from syncer.watch.control import Ready
+from syncer.watch.page.places import loopback
 
 MAX_CONNECTIONS: Final = 64
 MAX_STRANGERS: Final = 16
@@ -49,23 +52,22 @@ def listen(address: str) -> list[socket.socket]:
         UsageError: It is none, one that others could reach, or one that no browser would look for the page at.
         LockedError: The port is in use, at one of them.
     """
-    host, colon, port = address.rpartition(":")
-    if not colon or not (port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 1 << 16):
-        raise UsageError(f"--listen {address!r}: expected HOST:PORT, e.g. 127.0.0.1:8801")
-    asked = "127.0.0.1" if host == "localhost" else host.strip("[]")
-    if asked not in _LOOPBACK:
+    place = loopback(address)
+    if place is None:
         raise UsageError(
-            f"--listen {address!r}: the page is for this machine only (127.0.0.1, [::1] or localhost); from another "
-            "one use `ssh -L 8801:localhost:8801 HOST`, and open the link there"
+            f"--listen {address!r}: expected HOST:PORT, e.g. 127.0.0.1:8801; the page is for this machine only "
+            "(127.0.0.1, [::1] or localhost); from another one use `ssh -L 8801:localhost:8801 HOST`, and open the "
+            "link there"
         )
+    asked, port = place
     hosts = [asked, *(other for other in _LOOPBACK if other != asked and _is_here(other))]
     refusal = LockedError(f"the address {address}", None)
-    for _ in range(_DRAWS if int(port) == 0 else 1):
+    for _ in range(_DRAWS if port == 0 else 1):
         with contextlib.ExitStack() as opened:
             found: list[socket.socket] = []
             try:
                 for each in hosts:
-                    number = found[0].getsockname()[1] if found else int(port)
+                    number = found[0].getsockname()[1] if found else port
                     found.append(opened.enter_context(_open(each, number)))
             except LockedError as error:
                 refusal = error  # a port that the system chose may be somebody's at the other one
@@ -92,7 +94,7 @@ def _is_here(host: str) -> bool:
 
 
 def serve(ports: PagePorts, address: str, asked: TextIO, told: TextIO) -> int:
-    """Serve until nobody could ask for a link any more.
+    """Serve the page until nobody could ask for a link any more.
 
     Args:
         ports: The program.
@@ -102,6 +104,32 @@ def serve(ports: PagePorts, address: str, asked: TextIO, told: TextIO) -> int:
 
     Returns:
         The exit code.
+    """
+    # Lower case: browsers and DNS know no other. 64 bits, which nobody can try out: each try is a connection.
+    host = f"blocksync-{secrets.token_hex(8)}{SUFFIX}"
+    keys = Keys()
+
+    def link(page: str) -> str:
+        return f"{page}open?key={keys.new_link(time.time())}"
+
+    return _serve(make_app(ports, keys, host, time.time, _know), host, link, address, asked, told)
+
+
+def serve_figures(ports: PagePorts, address: str, asked: TextIO, told: TextIO) -> int:
+    """Serve `/healthz` and `/metrics` and no page, until nobody asks: as `serve`, with the address for a link."""
+    return _serve(make_figures(ports, _know), "localhost", lambda place: place, address, asked, told)
+
+
+def _serve(app: ASGIApp, host: str, link: Callable[[str], str], address: str, asked: TextIO, told: TextIO) -> int:
+    """See `serve`.
+
+    Args:
+        app: What answers.
+        host: Its name.
+        link: From its address to what is told who asks.
+        address: HOST:PORT.
+        asked: See `serve`.
+        told: See `serve`.
     """
 
     def tell(text: str) -> None:
@@ -113,15 +141,12 @@ def serve(ports: PagePorts, address: str, asked: TextIO, told: TextIO) -> int:
     except SyncerError as error:
         tell(msgspec.json.encode(Ready(refused=str(error), exit_code=code_of(error))).decode())
         return code_of(error)
-    # Lower case: browsers and DNS know no other. 64 bits, which nobody can try out: each try is a connection.
-    host = f"blocksync-{secrets.token_hex(8)}{SUFFIX}"
-    keys = Keys()
     port = listeners[0].getsockname()[1]
     page = f"http://{host}:{port}/"
     bounds = Bounds(connections=MAX_CONNECTIONS, of_network=MAX_STRANGERS, of_account=MAX_CONNECTIONS - MAX_STRANGERS)
     reception = Reception(guests=Guests(bounds))
     server = BoundedServer(
-        make_app(ports, keys, host, time.time, _know),
+        app,
         partial(BoundedProtocol, reception=reception),
         reception,
         lambda: tell(msgspec.json.encode(ready).decode()),
@@ -133,7 +158,7 @@ def serve(ports: PagePorts, address: str, asked: TextIO, told: TextIO) -> int:
 
     def answer() -> None:
         for _ in asked:
-            tell(f"{page}open?key={keys.new_link(time.time())}")
+            tell(link(page))
         server.should_exit = True
 
     asking = threading.Thread(target=answer, name="links", daemon=True)

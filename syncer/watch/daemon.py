@@ -15,7 +15,7 @@ import trio
 from blockfs.runtime.logs import Log
 from blockfs.runtime.notify import ServiceManager
 from syncer.watch.live import DaemonLive, RootLive
-from syncer.watch.page import NO_PAGE, PageProcess
+from syncer.watch.page.process import NO_PAGE, PageProcess
 from syncer.watch.root_task import RootTask, Surroundings
 from syncer.watch.work import RootPorts
 

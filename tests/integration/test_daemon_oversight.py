@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import stat
 import subprocess
@@ -68,6 +69,44 @@ def test_figures_of_a_daemon_by_its_page_and_by_the_command(daemon: Watching, sy
     assert "blocksync_lan_roots" in text
     for more in (("--json",), (root,), ("--follow",)):
         sync("status", "--metrics", *more, expect=2)
+
+
+def test_figures_of_a_daemon_without_its_page(sync: Sync, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a port that `config.toml` names: sums for everybody, all for who has the token, and no page."""
+    config = sync.home / "config/blocksync/config.toml"
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(sync.home / "config"))
+    config.parent.mkdir(parents=True)
+    config.write_text('[metrics]\nlisten = "127.0.0.1:0"\n')
+    log = sync.home / "watch.log"
+    with watching(log) as daemon:
+        daemon.until_root(root, "idle")
+        port = opened_at(log)
+        assert ask(port, "/healthz") == (200, "ok\n")
+        status, sums = ask(port, "/metrics")
+        assert status == 200
+        assert 'blocksync_watch_roots{state="idle"} 1.0' in sums
+        assert "blocksync_watch_synced_roots 1.0" in sums
+        assert str(root) not in sums
+        token = Path(Registry(os.environ).metrics_token).read_text().strip()
+        status, figures = ask(port, "/metrics", Authorization=f"Bearer {token}")
+        assert f'blocksync_root_state{{root="{root}",state="' in figures
+        assert ask(port, "/metrics", Authorization="Bearer x")[0] == 401
+        assert ask(port, "/")[0] == 404
+        assert ask(port, "/healthz", Host=f"evil.example:{port}")[0] == 421
+    with pytest.raises(ConnectionRefusedError):  # it ends with the daemon
+        ask(port, "/healthz")
+
+
+def opened_at(log: Path) -> int:
+    """The port that a daemon has told its log; the log grows until it has."""
+    follow = ["tail", "-n", "+1", "-f", log]
+    with subprocess.Popen(follow, stdout=subprocess.PIPE, text=True) as tail:
+        assert tail.stdout is not None
+        line = next(line for line in tail.stdout if '"metrics.opened"' in line)
+        tail.terminate()
+    port = urlsplit(json.loads(line)["address"]).port
+    assert port
+    return port
 
 
 def test_without_a_daemon_there_are_no_figures(sync: Sync, root: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
@@ -56,6 +57,51 @@ def daemon_exposition(live: DaemonLive) -> str:
     registry = CollectorRegistry()
     registry.register(_Roots(live))
     return generate_latest(registry).decode()
+
+
+def sums_exposition(live: DaemonLive) -> str:
+    """How the daemon and all its roots together stand, as text: numbers, no path.
+
+    Args:
+        live: What the daemon answered.
+    """
+    registry = CollectorRegistry()
+    registry.register(_Sums(live))
+    return generate_latest(registry).decode()
+
+
+class _Sums(Collector):
+    def __init__(self, live: DaemonLive) -> None:
+        self._live = live
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "blocksync_watch_start_timestamp_seconds", "When the daemon began.", value=self._live.started
+        )
+        states = GaugeMetricFamily("blocksync_watch_roots", "Roots by how they stand.", labels=["state"])
+        for state, count in sorted(Counter(root.phase for root in self._live.roots).items()):
+            states.add_metric([state], count)
+        yield states
+        synced = [root.synced for root in self._live.roots if root.synced is not None]
+        yield GaugeMetricFamily(
+            "blocksync_watch_synced_roots", "Roots of which a cycle of this daemon went through.", value=len(synced)
+        )
+        if synced:
+            yield GaugeMetricFamily(
+                "blocksync_watch_synced_timestamp_seconds",
+                "When a cycle went through last, of that of them which waits longest.",
+                value=min(synced),
+            )
+        yield GaugeMetricFamily(
+            "blocksync_watch_degraded",
+            "In how many ways they work less well than they should.",
+            value=sum(len(root.degraded) for root in self._live.roots),
+        )
+        yield CounterMetricFamily(
+            "blocksync_watch_cycles",
+            "Cycles since the daemon began.",
+            value=sum(root.cycles for root in self._live.roots),
+        )
 
 
 class _Roots(Collector):

@@ -18,6 +18,8 @@ from syncer.peer import settings as peer_settings
 from syncer.peer.settings import CHOICES, Peers
 from syncer.watch.notices import events
 from syncer.watch.notices.events import Notify
+from syncer.watch.page import places
+from syncer.watch.page.places import Metrics
 
 PAGE: Final = "docs/reference/config.md"
 _PLACE: Final = re.compile(r"^(?P<said>.*?)(?: - at `\$\.(?P<place>.*)`)?$", re.DOTALL)
@@ -38,6 +40,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     peers: Peers = Peers()
     notify: Notify = Notify()
+    metrics: Metrics = Metrics()
 
 
 def parse(text: str, file: str) -> Settings:
@@ -59,7 +62,11 @@ def parse(text: str, file: str) -> Settings:
     except msgspec.ValidationError as error:
         said, place = _located(str(error))
         raise _wrong(file, place, said) from None
-    found = {"peers": peer_settings.objection(settings.peers), "notify": events.objection(settings.notify)}
+    found = {
+        "peers": peer_settings.objection(settings.peers),
+        "notify": events.objection(settings.notify),
+        "metrics": places.objection(settings.metrics),
+    }
     for name, objection in found.items():
         if objection is not None:
             key, said = objection

@@ -104,6 +104,13 @@ class Program:
             return None
         return metrics.daemon_exposition(live) + metrics.exposition(control.peers(self._registry.socket))
 
+    def sums(self) -> str | None:
+        """See PagePorts."""
+        from syncer.cli.output import metrics  # noqa: PLC0415 - its library, for who is asked for figures
+
+        live = control.live(self._registry.socket)
+        return None if live is None else metrics.sums_exposition(live)
+
     def metrics_token(self) -> str:
         """See PagePorts."""
         path = self._registry.metrics_token

@@ -26,6 +26,7 @@ from syncer.watch import answers
 from syncer.watch.daemon import Daemon, Damaged, Wanted
 from syncer.watch.notices.events import Notify
 from syncer.watch.notices.notifier import Notifier
+from syncer.watch.page.process import serve_figures
 from syncer.watch.root_task import Surroundings
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -54,13 +55,16 @@ def command(roots: tuple[bytes, ...], watcher: Watcher, no_peers: bool, verbose:
     manager = ServiceManager(os.environ.pop("NOTIFY_SOCKET", None))
     watchdog_us = os.environ.pop("WATCHDOG_USEC", None)
     watchdog_s = int(watchdog_us) / 1e6 if watchdog_us is not None and watchdog_us.isdigit() else None
+    listen = read_settings(os.environ).metrics.listen
     around = Surroundings(draw=random.random, wall_s=time.time, told=lambda: None)
     with registry.watching(), attendance(registry, os.environ, no_peers=no_peers) as on_lan:
         registered = partial(_registered, registry, named, watcher, on_lan, {})
         lan = None if on_lan is None else on_lan.lan
         notifier = Notifier(_notify, registry.notices, time.time, dict(os.environ))
         page = (sys.executable, "-m", "syncer.cli.ui.child")
-        beside = (partial(record, registry.volumes),)
+        beside = [partial(record, registry.volumes)]
+        if listen:
+            beside.append(partial(serve_figures, (*page, "--figures"), listen))
         daemon = Daemon(registered, around, manager, lan, page=page, notifier=notifier, beside=beside)
 
         try:

@@ -17,6 +17,7 @@ from syncer.errors import UsageError
 from syncer.peer.settings import Peers, Use
 from syncer.peer.wire.carrier import Carrier
 from syncer.watch.notices.events import Notify
+from syncer.watch.page.places import Metrics
 
 FILE = "/home/ann/.config/blocksync/config.toml"
 ROW = re.compile(r"^\| `(?P<key>\w+)` \|.*\| `(?P<default>[^|]+)` \|[^|]+\|$", re.MULTILINE)
@@ -86,6 +87,9 @@ def test_zero_is_no_limit() -> None:
         ('[peers]\non_battery = "maybe"', "peers.on_battery", "expected one of off, ask, on"),
         ('[peers]\ngroup = "ff02::1"', "peers.group", "expected an IPv6 address of ff12::/16, got 'ff02::1'"),
         ('[peers]\ngroup = "here"', "peers.group", "expected an IPv6 address of ff12::/16, got 'here'"),
+        ('[metrics]\nlisten = "8802"', "metrics.listen", "expected HOST:PORT of this machine only"),
+        ('[metrics]\nlisten = "0.0.0.0:8802"', "metrics.listen", "expected HOST:PORT of this machine only"),
+        ('[metrics]\nlisten = "127.0.0.1:65536"', "metrics.listen", "expected HOST:PORT of this machine only"),
         ('[peers]\nupload_limit = "fast"', "peers.upload_limit", "expected a size per second"),
     ],
 )
@@ -112,8 +116,8 @@ def test_the_page_has_every_key_with_its_default_and_no_other() -> None:
     """Breaks when a key is added, dropped or given another default, and the page is not."""
     page = (Path(__file__).parents[4] / PAGE).read_text()
     told = {match["key"]: tomllib.loads(f"x = {match['default']}")["x"] for match in ROW.finditer(page)}
-    kept = [msgspec.json.decode(msgspec.json.encode(each)) for each in (Peers(), Notify())]
-    assert told == {**kept[0], **kept[1]}
+    kept = [msgspec.json.decode(msgspec.json.encode(each)) for each in (Peers(), Notify(), Metrics())]
+    assert told == {**kept[0], **kept[1], **kept[2]}
 
 
 def test_the_example_of_the_page_is_accepted() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import trio
 
 from syncer.watch.control import Ready
-from syncer.watch.page import PageProcess
+from syncer.watch.page.process import PageProcess
 
 READY = msgspec.json.encode(Ready(address="http://page/", listen="127.0.0.1:1")).decode()
 PAGE = f"""

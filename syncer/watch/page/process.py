@@ -5,6 +5,9 @@ process open once) would be in the daemon's way. It asks the daemon by the socke
 
 It is told where to listen by its command line, and writes one line of JSON, a `Ready`, when it does. Each line that it
 reads then asks for a link, which is the line that it writes. It ends when there is nobody who could ask.
+
+Another one of its kind serves the daemon's figures and no page, where `[metrics]` of config.toml asks for them: see
+`serve_figures` and `ui/oversight.py`.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ NO_PAGE: Final = ()
 USUAL: Final = "127.0.0.1:8801"
 _MAX_LINE_BYTES: Final = 1 << 16
 _BEGIN_S: Final = 60.0  # half a second, on a machine that has nothing else to do
+_AGAIN_S: Final = 30.0  # a port that is in use may be free then
 _END_S: Final = 5.0  # a request that is being answered; then it is killed
 _MALLOC: Final = {
     "MALLOC_ARENA_MAX": "1",  # its threads allocate little, and none at a time
@@ -42,13 +46,15 @@ _MALLOC: Final = {
 class PageProcess:
     """Begins and ends it, and asks it for links. For the trio thread."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], name: str = "page") -> None:
         """Nothing is begun.
 
         Args:
             command: What runs it; HOST:PORT is added. Empty: there is no page.
+            name: In the log.
         """
         self._command = command
+        self._opened_event, self._closed_event = f"{name}.opened", f"{name}.closed"
         self._lock = trio.Lock()
         self._process: trio.Process | None = None
         self._ready = Ready()
@@ -78,6 +84,11 @@ class PageProcess:
                 else:
                     return Page(address=self._ready.address, link=link)
             return await self._begin(listen or USUAL)
+
+    async def ended(self) -> None:
+        """Wait until the process that was begun, if any, has ended."""
+        if self._process is not None:
+            await self._process.wait()
 
     async def close(self) -> Page:
         """End it; returns where it was."""
@@ -111,7 +122,7 @@ class PageProcess:
             refused = self._ready
             await self._end()
             return Page(refused=refused.refused or "the page's process ended", exit_code=refused.exit_code or 1)
-        log.info("page.opened", address=self._ready.address)
+        log.info(self._opened_event, address=self._ready.address)
         return Page(address=self._ready.address, link=link)
 
     async def _ask(self) -> str | None:
@@ -149,4 +160,23 @@ class PageProcess:
             process.kill()
             await process.wait()
         await process.stdout.aclose()
-        log.info("page.closed", exit_code=process.returncode)
+        log.info(self._closed_event, exit_code=process.returncode)
+
+
+async def serve_figures(command: Sequence[str], listen: str) -> None:
+    """Have them served until cancelled. The process is begun again when it has died, or could not begin.
+
+    Args:
+        command: What runs the process; HOST:PORT is added.
+        listen: HOST:PORT.
+    """
+    process, told = PageProcess(command, "metrics"), ""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(process.run)
+        while True:
+            begun = await process.open(listen)
+            if begun.refused and begun.refused != told:  # once: a port may be in use for days, and roots sync meanwhile
+                log.error("metrics.not_opened", listen=listen, reason=begun.refused)
+            told = begun.refused
+            await process.ended()
+            await trio.sleep(_AGAIN_S)

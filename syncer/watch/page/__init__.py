@@ -1,0 +1,1 @@
+"""What people and programs ask the daemon by HTTP: the page, and figures. Processes of their own."""
