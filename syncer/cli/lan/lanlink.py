@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from syncer.cli.lan.peering import is_silent, switched_off
 from syncer.cli.registry.roots import LinkedRoot, Registry
@@ -18,6 +20,17 @@ if TYPE_CHECKING:  # imported when a block is missing: with it come ciphers
 
     from syncer.peer.session.keyring import RootKey
     from syncer.ports.blocks import BlockSource
+
+PARTS: Final = (
+    "syncer.peer.wire.frames",
+    "syncer.peer.session.session",
+    "syncer.peer.exchange.channel",
+    "syncer.peer.exchange.circle",
+    "syncer.peer.exchange.exchange",
+    "syncer.peer.links.opening",
+    "syncer.peer.links.links",
+)
+"""What talks with peers: each of these loads a few milliseconds' worth of it, and all together everything."""
 
 
 def peers_for(
@@ -60,6 +73,8 @@ async def _opened(
 
 async def _connected(path: str) -> trio.SocketStream | None:
     """The daemon's socket; None: there is no daemon."""
+    if not os.path.exists(path):  # mostly so where there is none: then what asks a daemon is not loaded
+        return None
     import trio  # noqa: PLC0415 - see above
 
     from syncer.watch.control import short  # noqa: PLC0415 - see above
@@ -79,7 +94,7 @@ async def _own(root: LinkedRoot, environment: Mapping[str, str]) -> AsyncIterato
     """A session that asks and gives nothing, without a daemon; None: the share has no key to use."""
     import trio  # noqa: PLC0415 - see above
 
-    await trio.to_thread.run_sync(_load)
+    await _load()
     from syncer.cli.registry.config import read_settings  # noqa: PLC0415 - see above
     from syncer.peer.exchange.exchange import Exchange  # noqa: PLC0415 - see above
     from syncer.peer.links.links import Links  # noqa: PLC0415 - see above
@@ -101,8 +116,13 @@ async def _own(root: LinkedRoot, environment: Mapping[str, str]) -> AsyncIterato
             nursery.cancel_scope.cancel()
 
 
-def _load() -> None:
-    """Load what talks with peers, 30 ms, while the server sends its first window."""
-    import syncer.peer.exchange.exchange  # noqa: PLC0415 - see above
-    import syncer.peer.links.links  # noqa: PLC0415 - see above
-    import syncer.peer.links.opening  # noqa: F401, PLC0415 - see above
+async def _load() -> None:
+    """Load what talks with peers, 10 to 30 ms, while the server sends its first window.
+
+    Part by part: who has all it lacks by then is cancelled between two of them, and does not wait for the others.
+    """
+    import trio  # noqa: PLC0415 - see above
+
+    for part in PARTS:
+        await trio.to_thread.run_sync(import_module, part)
+    await trio.lowlevel.checkpoint()
