@@ -297,6 +297,7 @@ class HotSealer:
                 changed.update(numbers)  # what lies where it lay may have been elsewhere when it was hashed
             found |= self._named(job, source, [one for one in numbers if one in changed])
         job.ids = {number: found[number].block_id for number in numbers}
+        job.unshared = {}  # of an attempt before this one, whose blocks need not have changed any more
         absent = set(self._stores.blocks.missing(job.ids.values(), job.hold))
         done: set[int] = set()
         proven = source if job.needs_copy else job.hot.file  # what shares the stored blocks is clean then

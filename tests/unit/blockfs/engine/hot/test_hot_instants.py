@@ -127,6 +127,39 @@ def test_a_file_that_is_cut_while_it_is_sealed_has_no_holes_where_its_leaves_wen
     filesystem.abandon()
 
 
+@pytest.mark.parametrize("way", ["cloned", "sealed"])
+def test_a_file_that_is_cut_while_bytes_that_it_had_already_are_sealed_is_sealed_again(place: Path, way: str) -> None:
+    """What the first attempt let the copy share is no change for the second one."""
+    syncs: list[Callable[[], None]] = []
+
+    def checkpoint(name: str) -> None:
+        if name == "blocks.sync" and syncs:
+            syncs.pop()()
+
+    filesystem = Filesystem.open(make(place / "v"), config(checkpoint))
+    ino = create(filesystem, b"f")
+    descriptor = hot(filesystem, ino)
+    data = os.urandom(4 * BLOCK)
+    os.pwrite(descriptor, data, 0)
+    filesystem.files.flush()
+    os.pwrite(descriptor, data[:BLOCK], 0)  # it lies elsewhere now
+
+    def cut() -> None:
+        os.ftruncate(descriptor, 2 * BLOCK)
+        filesystem._flusher.publish_older(0.0)
+
+    syncs.append(cut)
+    if way == "cloned":
+        assert sealed(filesystem, filesystem.clone(ino, ROOT_INO, b"clone")) == data
+    else:
+        filesystem.files.flush(ino)
+    assert not syncs
+    filesystem.files.flush()
+    assert content(filesystem, b"f") == sealed(filesystem, ino) == data[: 2 * BLOCK]
+    assert findings(filesystem) == []
+    filesystem.abandon()
+
+
 @pytest.mark.parametrize("way", ["hole", "cut and grown", "copied back"])
 def test_what_comes_back_while_it_is_hashed_is_not_taken_for_what_never_went(
     filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch, way: str
