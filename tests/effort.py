@@ -124,6 +124,7 @@ KNOB: Final = {
     "server's deltas": Counts("examples", 20, 80, 1000, "unit/syncer/server/test_deltas.py"),
     "server's grants": Counts("examples", 15, 60, 1000, "unit/syncer/server/test_grants.py"),
     "programs on one file": Counts("steps of each", 400, 2000, 200_000, "race/test_shared.py", "shared"),
+    "histories of native mounts": Counts("histories per filesystem", 3, 30, 1000, "race/test_native.py", "native"),
     "peer parsers": Counts("hostile inputs", 20_000, 1_050_000, 5_000_000, "fuzz/test_peer_parsers.py", "parsers"),
     # Six of the fourteen read packs, indexes and commits: a million inputs for them alone.
     "repository parsers": Counts(

@@ -14,6 +14,7 @@ import mmap
 import multiprocessing
 import os
 import random
+import select
 import threading
 import traceback
 from collections import Counter
@@ -32,6 +33,12 @@ PAGE: Final = mmap.PAGESIZE
 BLOCK: Final = 4 * PAGE
 ROUND: Final = 400
 """Steps of each program on one mount."""
+WAYS: Final = {
+    "kernel": ("--frontend", "kernel", "--no-native"),
+    "pyfuse3": ("--frontend", "pyfuse3"),
+    "native": ("--frontend", "kernel", "--native"),
+}
+"""Options of each kind of mount."""
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16  # linux/falloc.h
 _PROCESSES: Final = multiprocessing.get_context("forkserver")
 _PROCESSES.set_forkserver_preload(["tests.race.shared"])
@@ -334,15 +341,20 @@ def _replace(folder: Path, seed: int, steps: int, answer: Connection) -> None:
 class Race:
     """One volume, and what happens on it.
 
+    Args:
+        home: Where; for native mounts on a host with reflinks.
+        way: See `WAYS`.
+        seed: Of what all of them do.
+
     Attributes:
         done: Step → how often.
         failures: What does not hold.
     """
 
-    def __init__(self, home: Path, frontend: str, seed: int) -> None:
+    def __init__(self, home: Path, way: str, seed: int) -> None:
         self.machines = Machines(home)
         self.home = home
-        self.frontend = frontend
+        self.way = way
         self.random = random.Random(seed)
         self.regions = regions()
         self.contents = [bytes(region.length) for region in self.regions]
@@ -357,7 +369,9 @@ class Race:
         self.machines.run("init", volume, "--block-size", "16KiB")
         try:
             for number in range(-(-steps // ROUND)):
-                self.machines.remount("m", "--no-native", "--frontend", self.frontend)
+                self.machines.remount("m", *WAYS[self.way])
+                with ControlClient(os.fsencode(volume)) as client:
+                    assert (client.stats().mode == "native") == (self.way == "native")
                 path = mount / "shared"
                 if not number:
                     path.touch()
@@ -365,7 +379,10 @@ class Race:
                 self.check(path)
                 if not self.failures:
                     self.round(path, ROUND)
+                process = os.pidfd_open(self.machines.mount_pid("m"))
                 self.machines.run("umount", mount, *(["--seal"] if number % 2 else []))
+                select.select([process], [], [])  # it lets go of the host
+                os.close(process)
                 if self.failures:
                     return
             for command in ("fsck", "scrub"):
@@ -389,7 +406,7 @@ class Race:
         """All programs at once."""
         folder = path.with_name("replaced")
         folder.mkdir(exist_ok=True)
-        holes = self.frontend == "kernel"
+        holes = self.way != "pyfuse3"
         running = []
         for region, content in zip(self.regions, self.contents, strict=True):
             mine, theirs = _PROCESSES.Pipe()
