@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import random
 import subprocess
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from benchmarks import harness, rows
 from benchmarks.bench_filesystem import BLOCKSYNC, blockfs
@@ -22,6 +22,7 @@ from benchmarks.bench_image import change, make_image
 from benchmarks.bench_sync import FILE_BYTES, rsync_daemon, serve, write
 from benchmarks.bench_transfers import Devices
 from benchmarks.harness import seconds
+from benchmarks.promises import draw
 from benchmarks.rows import Row
 
 REPETITIONS: Final = int(os.environ.get("BENCH_REPETITIONS", "5"))
@@ -30,6 +31,8 @@ COMMAND: Final = "python -m benchmarks transfers"
 SMALL_FILES, SMALL_BYTES = 10_000, 1024
 IMAGE_BYTES: Final = 10 << 30
 RSYNC: Final = "rsync's daemon, s"
+SAVED: Final = harness.RESULTS / "transfers.jsonl"
+PICTURE: Final = "plots/transfers.svg"
 
 Times = dict[str, list[float]]
 
@@ -54,11 +57,30 @@ TARGETS: Final = (
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure, save, put the table in its place.
+    """Measure, save, make table and plot.
 
     Args:
-        arguments: `--more` adds to the repetitions that were saved.
+        arguments: See `--help`.
     """
+    asked = _parser().parse_args(arguments)
+    if asked.table:
+        tell()
+        return
+    for part in asked.part or PARTS:
+        PARTS[part](asked.more)
+        tell()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
+    parser.add_argument("part", nargs="*", choices=[*PARTS, []], help="all of them, if none is named")
+    parser.add_argument("--more", action="store_true", help="add to the repetitions that are saved")
+    parser.add_argument("--table", action="store_true", help="only make table and plot of what is saved")
+    return parser
+
+
+def transfers(is_more: bool) -> None:
+    """Whole commands on loopback, and rsync's daemon."""
     times: Times = {}
     # Nothing is removed before the end: ext4 looks past each inode that was deleted in the last minutes.
     with tempfile.TemporaryDirectory(prefix="blocksync-transfers-") as home, image(Path(home)) as until_it_is_there:
@@ -68,37 +90,38 @@ def main(arguments: Sequence[str]) -> None:
             measure(here, times)
             note(times, TARGETS[-1].work, until_it_is_there(repetition))
             print(repetition + 1, {work: round(each[-1], 2) for work, each in times.items()}, file=sys.stderr)
-        report(times, is_more="--more" in arguments)
-
-
-def report(times: Times, *, is_more: bool) -> None:
-    """Save, and put the table in its place."""
-    found = [
-        Row(
-            part="transfers",
-            work=one.work,
-            unit="s",
-            values=times[one.work],
-            limit=one.limit,
-            beside=RSYNC if one.rsync else "",
-            beside_values=times[one.rsync] if one.rsync else [],
-        )
-        for one in TARGETS
-    ]
-    path = harness.RESULTS / "transfers.jsonl"
-    if is_more:
-        old = {row.work: row for row in rows.read(path, ["transfers"])}
         found = [
-            replace(
-                row,
-                values=old[row.work].values + row.values,
-                beside_values=old[row.work].beside_values + row.beside_values,
+            Row(
+                part="transfers",
+                work=one.work,
+                unit="s",
+                values=times[one.work],
+                limit=one.limit,
+                beside=RSYNC if one.rsync else "",
+                beside_values=times[one.rsync] if one.rsync else [],
             )
-            for row in found
+            for one in TARGETS
         ]
-    rows.save(path, "transfers", found)
-    rows.put_into_page(PAGE, COMMAND, f"{rows.circumstances(path)}\n{rows.table(found)}")
-    print(rows.table(found))
+        keep("transfers", found, is_more=is_more)
+
+
+PARTS: Final[dict[str, Callable[[bool], None]]] = {"transfers": transfers}
+
+
+def keep(part: str, found: list[Row], *, is_more: bool) -> None:
+    """Save what was measured, with what was there before if so asked."""
+    there = {row.work: row for row in rows.read(SAVED, list(PARTS))} if is_more else {}
+    rows.save(SAVED, part, [rows.joined(there[row.work], row) if row.work in there else row for row in found])
+
+
+def tell() -> None:
+    """Put table and plot of all that is saved into their places."""
+    every = rows.read(SAVED, list(PARTS))
+    draw(every, PAGE.parent / PICTURE, beside=RSYNC)
+    caption = "each figure as a part of its target; circles: rsync's"
+    text = f"{rows.circumstances(SAVED)}\n{rows.table(every)}\n![{caption}]({PICTURE})\n"
+    rows.put_into_page(PAGE, COMMAND, text)
+    print(rows.table(every))
 
 
 def measure(home: Path, times: Times) -> None:
