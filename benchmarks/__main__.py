@@ -4,7 +4,7 @@ python -m benchmarks [NAME…]
 python -m benchmarks lan [--quick] [PART…]
 python -m benchmarks targets [native] [--quick] [PART…]
 python -m benchmarks space [--more]
-python -m benchmarks transfers [--more | --table]
+python -m benchmarks transfers [--more | --table] [PART…]
 python -m benchmarks repository [--repetitions N] [PART…]
 python -m benchmarks page
 """

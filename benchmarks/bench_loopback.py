@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks import harness, rows
+from benchmarks import bench_plain, harness, rows
 from benchmarks.bench_filesystem import BLOCKSYNC, blockfs
 from benchmarks.bench_image import change, make_image
 from benchmarks.bench_sync import FILE_BYTES, rsync_daemon, serve, write
@@ -105,7 +105,12 @@ def transfers(is_more: bool) -> None:
         keep("transfers", found, is_more=is_more)
 
 
-PARTS: Final[dict[str, Callable[[bool], None]]] = {"transfers": transfers}
+def plain(is_more: bool) -> None:
+    """A page of a large file in an ordinary folder on XFS."""
+    keep("plain", bench_plain.run(REPETITIONS), is_more=is_more)
+
+
+PARTS: Final[dict[str, Callable[[bool], None]]] = {"transfers": transfers, "plain": plain}
 
 
 def keep(part: str, found: list[Row], *, is_more: bool) -> None:
