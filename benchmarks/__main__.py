@@ -7,10 +7,12 @@ python -m benchmarks space [--more]
 python -m benchmarks transfers [--more | --table] [PART…]
 python -m benchmarks repository [--repetitions N] [PART…]
 python -m benchmarks page
+python -m benchmarks demo
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -54,6 +56,15 @@ BENCHMARKS = {
     "watch": bench_watch.run,
 }
 
+WITH_TABLES: Final = {
+    "demo": "benchmarks.bench_demo",
+    "repository": "benchmarks.repository.command",
+    "space": "benchmarks.bench_space",
+    "targets": "benchmarks.targets.command",
+    "transfers": "benchmarks.bench_loopback",
+}
+"""Modules that are loaded when they are asked for: they want root, or programs that others do without."""
+
 
 def main() -> None:
     """Run the named ones, or all but those that have tables of their own: `lan`, `targets`, `space` and the like."""
@@ -68,25 +79,8 @@ def main() -> None:
         except KeyboardInterrupt:
             sys.exit("interrupted; its networks are gone, and parts that were complete are saved")
         return
-    if sys.argv[1:2] == ["targets"]:
-        from benchmarks.targets import command as targets  # noqa: PLC0415 - root alone needs it
-
-        targets.main(sys.argv[2:])
-        return
-    if sys.argv[1:2] == ["space"]:
-        from benchmarks import bench_space  # noqa: PLC0415 - as above
-
-        bench_space.main(sys.argv[2:])
-        return
-    if sys.argv[1:2] == ["transfers"]:
-        from benchmarks import bench_loopback  # noqa: PLC0415 - as above
-
-        bench_loopback.main(sys.argv[2:])
-        return
-    if sys.argv[1:2] == ["repository"]:
-        from benchmarks.repository import command as repository  # noqa: PLC0415 - as above
-
-        repository.main(sys.argv[2:])
+    if sys.argv[1:2] and sys.argv[1] in WITH_TABLES:
+        importlib.import_module(WITH_TABLES[sys.argv[1]]).main(sys.argv[2:])
         return
     if sys.argv[1:2] == ["page"]:
         from benchmarks import bench_page  # noqa: PLC0415 - it wants a browser

@@ -42,6 +42,7 @@ class Machines:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self.measured: dict[str, float] = {}  # what the README tells; benchmarks/bench_demo.py
         self.server: subprocess.Popen[str] | None = None
         self.daemon: subprocess.Popen[bytes] | None = None
         self.mounts: list[Path] = []
@@ -68,7 +69,7 @@ class Machines:
 
     def serve(self) -> str:
         """Start the server on a free port and return the URL of the demo's container."""
-        command = [BLOCKSYNC, "serve", self.home / "server", "--listen", "127.0.0.1:0"]
+        command: list[str | Path] = [BLOCKSYNC, "serve", self.home / "server", "--listen", "127.0.0.1:0"]
         self.server = subprocess.Popen(
             command,
             env=self.environment,
@@ -100,7 +101,7 @@ class Machines:
 
     def watch(self) -> str:
         """Start the daemon, and return a link to its page."""
-        command = [BLOCKSYNC, "watch"]
+        command: list[str | Path] = [BLOCKSYNC, "watch"]
         self.daemon = subprocess.Popen(command, env=self.environment, stderr=subprocess.DEVNULL, start_new_session=True)
         deadline = time.monotonic() + 60
         while not (self.home / "state/blocksync/watch.sock").exists() and time.monotonic() < deadline:
@@ -217,7 +218,9 @@ def fill(machines: Machines) -> Path:
     seconds = time.perf_counter() - started
     add_statistics(table, f"clone web.img ({seconds:.2f} s)", machines.statistics(mountpoint))
     images.edit_in_place(mountpoint / "web-clone.img", machines.home)
-    add_statistics(table, "edit the clone in place", machines.statistics(mountpoint))
+    statistics = machines.statistics(mountpoint)
+    add_statistics(table, "edit the clone in place", statistics)
+    machines.measured |= {"images": float(statistics["files"]), "stored_bytes": float(statistics["stored_bytes"])}
     console.print(table)
     shutil.rmtree(family)
     return mountpoint
@@ -242,7 +245,8 @@ def synchronise(machines: Machines, first: Path) -> None:
             add_summary(table, f"{label}: {names[root]}", summary)
         return summaries
 
-    everywhere("all")
+    pushed, *_ = everywhere("all")
+    machines.measured |= told("push", pushed, "blocks_sent", "bytes_sent", "seconds")
     compare(roots)
     change_one_page(first / "golden.img")
     up, down, plain = everywhere("one 4 KiB page")
@@ -251,12 +255,21 @@ def synchronise(machines: Machines, first: Path) -> None:
     expect(up["bytes_read_local"] < 1 << 20, f"one page reads under 1 MiB locally, not {up['bytes_read_local']:,}")
     expect(down["blocks_received"] <= 1, f"one page is one block down, not {down['blocks_received']}")
     expect(plain["blocks_received"] <= 1, f"one page is one block down, not {plain['blocks_received']}")
+    machines.measured |= told("page", up, "blocks_sent", "bytes_read_local", "seconds")
+    machines.measured |= told("page", down, "blocks_received")
     (first / "web-day2.img").rename(first / "web-tuesday.img")
     machines.blocksync("clone", first / "golden.img", first / "golden-2.img")
-    for summary in everywhere("rename and clone"):
+    moved = everywhere("rename and clone")
+    machines.measured["move_blocks"] = float(sum(one["blocks_sent"] + one["blocks_received"] for one in moved))
+    for summary in moved:
         expect(summary["blocks_sent"] == summary["blocks_received"] == 0, "rename and clone move no blocks")
     compare(roots)
     console.print(table)
+
+
+def told(step: str, summary: dict[str, Any], *keys: str) -> dict[str, float]:
+    """Some figures of a summary, under names of their own."""
+    return {f"{step}_{key}": float(summary[key]) for key in keys}
 
 
 def keep_open(machines: Machines) -> None:
@@ -279,11 +292,16 @@ def take_away(machines: Machines) -> None:
     machines.close()
 
 
-def main() -> int:
-    """Run the demo; 0 when every promise held."""
+def main(measured: dict[str, float] | None = None) -> int:
+    """Run the demo; 0 when every promise held.
+
+    Args:
+        measured: Takes the figures that the README tells.
+    """
     free = shutil.disk_usage(tempfile.gettempdir()).free
     if free < NEEDED_BYTES:
-        console.print(f"demo: {tempfile.gettempdir()} has {mib(free)} free, {mib(NEEDED_BYTES)} are needed; set TMPDIR")
+        reason = f"demo: {tempfile.gettempdir()} has {mib(free)} free, {mib(NEEDED_BYTES)} are needed; set TMPDIR"
+        console.print(reason, soft_wrap=True)
         return 17
     started = time.perf_counter()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up after `kill`, too
@@ -292,7 +310,9 @@ def main() -> int:
             machines = Machines(Path(tempfile.mkdtemp(prefix="blocksync-demo-")))
             stack.callback(take_away, machines)
             synchronise(machines, fill(machines))
-            neighbours.show(machines.home / "lan", machines.home / "machine-c" / "golden.img", say)
+            shown = neighbours.show(machines.home / "lan", machines.home / "machine-c" / "golden.img", say)
+            if measured is not None:
+                measured.update(machines.measured | shown)
             if os.environ.get("UI", "0") not in {"", "0"}:
                 keep_open(machines)
             else:

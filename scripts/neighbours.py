@@ -24,7 +24,7 @@ class NotAsPromisedError(Exception):
     """The blocks came from somewhere else."""
 
 
-def show(home: Path, image: Path, say: Callable[[str], None]) -> None:
+def show(home: Path, image: Path, say: Callable[[str], None]) -> dict[str, float]:
     """Let two machines sync an image, and say who gave the second one how many blocks.
 
     Args:
@@ -32,13 +32,16 @@ def show(home: Path, image: Path, say: Callable[[str], None]) -> None:
         image: A sparse file.
         say: Takes a line for the user.
 
+    Returns:
+        Blocks from both, and those of the server; nothing where it can't be shown.
+
     Raises:
         NotAsPromisedError: The server gave more than it should.
     """
     reason = why_not()
     if reason is not None:
         say(f"two machines on one network are not shown: {reason}")
-        return
+        return {}
     with Lan(3, home=home) as lan:
         server = Site(lan.nodes[0])
         first, second = (Machine(node, server) for node in lan.nodes[1:])
@@ -57,3 +60,4 @@ def show(home: Path, image: Path, say: Callable[[str], None]) -> None:
         )
         if far > (near + far) // MOST_SHARE:
             raise NotAsPromisedError(f"{far:,} of {near + far:,} blocks came from the server")
+        return {"near_blocks": float(near + far), "near_blocks_of_server": float(far)}

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import bench_demo
+
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "benchmarks").glob("*.md"), *(PROJECT / "docs").rglob("*.md")])
 DESIGN = [
@@ -54,3 +56,10 @@ def test_the_readme_names_no_page_without_a_link() -> None:
     text = (PROJECT / "README.md").read_text()
     bare = re.findall(r"(?<![(\w/])docs/[\w/-]+\.md", text)
     assert not bare
+
+
+def test_the_readmes_figures_of_the_demo_are_those_of_its_results() -> None:
+    """Breaks if somebody writes a figure by hand: it is made by `python -m benchmarks demo`."""
+    begin, end = (f"<!-- {bench_demo.COMMAND}: {place} -->\n" for place in ("begin", "end"))
+    _, _, rest = (PROJECT / "README.md").read_text().partition(begin)
+    assert rest.partition(end)[0] == bench_demo.table(bench_demo.saved())
