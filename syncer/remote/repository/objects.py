@@ -1,7 +1,6 @@
 """The objects of a repository on a store: what is read is opened and verified, what is written is sealed.
 
-Indexes, commits and nodes of trees that were read once stay in memory, nodes at most so many bytes of them. Heads are
-read again when the store tells another time or size of them, and once more a little later.
+Indexes, commits and nodes of trees that were read once stay in memory, nodes at most so many bytes of them.
 
 Source: docs/design/repository.md.
 """
@@ -15,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Final
 
-import msgspec
 import trio
 
 from syncer.errors import CorruptionError, DamagedObjectError, NotFoundError
@@ -29,16 +27,13 @@ from syncer.remote.repository.format.history import (
     Head,
     commit_name,
     decode_commit,
-    decode_head,
-    device_of,
     encode_commit,
-    encode_head,
-    head_name,
 )
 from syncer.remote.repository.format.indexes import Found, Index, Section
 from syncer.remote.repository.format.keys import SALT_BYTES, ChunkId, Content, Keys
 from syncer.remote.repository.format.packs import Fetch, Pack, PackReader, PackRef, plan
 from syncer.remote.repository.format.sealed import Kind, digest_of, object_name
+from syncer.remote.repository.heads import Heads
 from syncer.remote.repository.kept import Codecs, Kept, Listing, listing_of
 from syncer.remote.stores.caching import CachedStore
 from syncer.remote.stores.port import Blob, BlobStore
@@ -47,8 +42,6 @@ _AT_ONCE: Final = 8  # requests
 _INDEXES: Final = 4  # at once: each may tell of the next ones that they need not be read
 _FRESH_S: Final = 60.0  # so long a listing of them serves whoever looks for one of them
 _REWRITE_S: Final = 6 * 3600.0  # indexes are written again while what was read of them is younger
-_TICK_S: Final = 2.5  # of clocks that tell seconds, rounded up or down
-_HEAD_BYTES: Final = 4 << 10
 _COMMIT_BYTES: Final = 512 << 10  # with as many devices as there may be
 _NODE_BYTES: Final = 64 << 20  # of nodes that stay in memory
 
@@ -61,22 +54,6 @@ def awake_or_asleep_s() -> float:
 def fresh_salt() -> bytes:
     """16 random bytes, for one object."""
     return os.urandom(SALT_BYTES)
-
-
-class _Known(msgspec.Struct, frozen=True):
-    """A head, as it was when the store told this of it.
-
-    Attributes:
-        blob: What was told.
-        head: What was read then.
-        since_s: When this was told first, by trio's clock.
-        is_settled: It was read so late that no later write can be told alike.
-    """
-
-    blob: Blob
-    head: Head
-    since_s: float
-    is_settled: bool
 
 
 class Objects:
@@ -105,7 +82,7 @@ class Objects:
         self.keys = keys
         self._codecs = Codecs()
         self._listed: Listing | None = None
-        self._heads: dict[str, _Known] = {}
+        self._heads = Heads(store, self._kept, keys, self._codecs)
         self._commits: dict[CommitId, Commit] = {}
         self._indexes: dict[bytes, Index] = {}
         self._sizes: dict[bytes, int] = {}
@@ -136,32 +113,8 @@ class Objects:
         Raises:
             DamagedObjectError: One is not what it was, or is missing.
         """
-        found: dict[str, _Known] = {}
-        asks: list[tuple[Blob, DeviceId]] = []
         self._listed = await listing_of(self.store, self.clock_s)
-        for blob in self._listed.below(Kind.HEAD):
-            known = self._heads.get(blob.name)
-            if known is not None and known.blob == blob and known.is_settled:
-                found[blob.name] = known
-            elif (device := device_of(blob.name)) is not None:
-                asks.append((blob, device))
-
-        async def ask(job: tuple[Blob, DeviceId]) -> None:
-            blob, device = job
-            now_s, known = trio.current_time(), self._heads.get(blob.name)
-            since_s = known.since_s if known is not None and known.blob == blob else now_s
-            check = partial(self._decoded_head, device)
-            try:
-                head = await self._kept.got_listed(blob, check, most_bytes=_HEAD_BYTES)
-            except NotFoundError:
-                raise DamagedObjectError(blob.name, "is missing: it is listed") from None
-            # All heads have one length. By a clock of whole seconds two writes of one device may look alike.
-            is_settled = bool(blob.md5) or blob.modified_ns % 10**9 != 0 or now_s - since_s > _TICK_S
-            found[blob.name] = _Known(blob, head, since_s, is_settled)
-
-        await for_each(iter(asks), ask, _AT_ONCE)
-        self._heads = found
-        return {known.head.device: known.head for known in found.values()}
+        return await self._heads.of(self._listed.below(Kind.HEAD))
 
     async def head(self, device: DeviceId) -> Head | None:
         """A device's head as it is now; None if it has none.
@@ -169,14 +122,7 @@ class Objects:
         Raises:
             DamagedObjectError: It is not what it was.
         """
-        try:
-            raw = await self.store.get(head_name(device), most_bytes=_HEAD_BYTES)
-        except NotFoundError:
-            return None
-        return self._decoded_head(device, raw)
-
-    def _decoded_head(self, device: DeviceId, raw: bytes) -> Head:
-        return decode_head(self.keys, device, raw, self.codec)
+        return await self._heads.now(device)
 
     async def commits(self, wanted: Collection[CommitId], *, must: bool = False) -> dict[CommitId, Commit]:
         """Some commits.
@@ -214,10 +160,8 @@ class Objects:
 
     async def put_head(self, head: Head) -> None:
         """Replace a device's head, which only that device does."""
-        name, raw = encode_head(self.keys, fresh_salt(), head, self.codec)
-        self._heads.pop(name, None)  # a listing of some time ago tells of the one before
         self._listed = None
-        await self._kept.replace(name, raw)
+        await self._heads.put(head)
         self._fresh.clear()
 
     # --- indexes
