@@ -9,11 +9,17 @@ from tests.fuzz.repository import TARGETS
 from tests.fuzz.search import Target, search
 
 _SEED = 16
+_PROMISED = {"commit", "section", "index", "trailer", "pack", "chunk"}  # what reads packs, indexes and commits
+
+
+def _inputs(count: int) -> int:
+    """Of each target."""
+    return -(-count // len(TARGETS))
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_whatever_comes_is_read_or_named(target: Target) -> None:
-    inputs = -(-effort.count("repository parsers") // len(TARGETS))
+    inputs = _inputs(effort.count("repository parsers"))
     assert search(target, inputs, _SEED).inputs == inputs
 
 
@@ -21,3 +27,9 @@ def test_whatever_comes_is_read_or_named(target: Target) -> None:
 def test_valid_input_is_borne_too(target: Target) -> None:
     for seed in target.seeds:
         target.read(seed)
+
+
+def test_packs_indexes_and_commits_have_a_million_inputs_of_their_own_at_full_effort() -> None:
+    """Breaks when another target comes, and takes its inputs from theirs."""
+    assert {target.name for target in TARGETS} >= _PROMISED
+    assert len(_PROMISED) * _inputs(effort.KNOB["repository parsers"].full) >= 1_000_000
