@@ -81,9 +81,11 @@ class Root:
         }
         self("link", self.folder, repo.url)
 
-    def __call__(self, *arguments: str | Path) -> None:
+    def __call__(self, *arguments: str | Path) -> str:
+        """Run a command that must not fail; returns what it printed."""
         done = starting.run(arguments, environment=self._environment)
         assert done.returncode == 0, f"{done.returncode}: {done.stdout}{done.stderr}"
+        return done.stdout
 
     def repo(self, verb: str, *arguments: str | Path, expect: int = 0) -> list[dict[str, Any]]:
         """Run a verb of `repo` with `--json` here, where no passphrase is given; returns its lines."""
@@ -98,6 +100,11 @@ class Root:
 
     def reconcile(self, *options: str) -> None:
         self("reconcile", self.folder, *options)
+
+    def summary(self) -> dict[str, Any]:
+        """What a reconcile counts."""
+        found: dict[str, Any] = json.loads(self("reconcile", self.folder, "--json", "--no-peers").splitlines()[-1])
+        return found
 
     @property
     def contents(self) -> dict[str, bytes]:
