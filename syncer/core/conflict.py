@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from syncer.core.model import Kind, Node
+from syncer.core.model import Content, Kind, Node
 from syncer.core.paths import NAME_BYTES, cut_name
 
 CONFLICT_MARK: Final = b" (conflict "
@@ -24,6 +24,18 @@ _TAIL: Final = re.compile(rb"\A[^()/]* ([0-9a-f]{6})(?: [0-9]+)?\)\Z")
 _WHOLE_TAIL: Final = re.compile(
     rb"\A([A-Za-z0-9._-]{1,32}) ([^ ()/]+) ([0-9a-f]{6})(?: ([1-9][0-9]*))?\)(|\.[^./\0]{1,15})\Z"
 )
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """Of which device a version is.
+
+    Attributes:
+        content: What it holds; of another content of the same node this says nothing.
+        device: What the device is called, as in conflict names.
+    """
+
+    content: Content
+    device: str
 
 
 class ConflictName(msgspec.Struct, frozen=True, kw_only=True):

@@ -277,6 +277,7 @@ class RemoteStat(msgspec.Struct, frozen=True, kw_only=True):
             node is frozen for this cycle.
         tag: The condition for changing it.
         modified_us: Microseconds since the epoch when this version was made; 0 if that is not told. No identity.
+        device: Who wrote its content; empty: nobody knows; None: it is not told here (`Remote.writers`). No identity.
     """
 
     path: RelPath
@@ -286,6 +287,7 @@ class RemoteStat(msgspec.Struct, frozen=True, kw_only=True):
     target: bytes | None = None
     tag: RemoteTag
     modified_us: int = 0
+    device: str | None = None
 
     @property
     def is_bare(self) -> bool:
@@ -293,7 +295,7 @@ class RemoteStat(msgspec.Struct, frozen=True, kw_only=True):
         return self.meta is None or (self.kind is Kind.SYMLINK and self.target is None)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same observation; how exactly the time was told does not matter."""
+        """Whether it is the same observation; how much was told of its making does not matter."""
         return isinstance(other, RemoteStat) and self._identity == other._identity
 
     def __hash__(self) -> int:

@@ -20,6 +20,7 @@ from blockfs.exitcodes import ExitCode
 from syncer.blocks.board import Blocks
 from syncer.blocks.recent import RecentBlocks
 from syncer.core.base import BaseIndex
+from syncer.core.conflict import host_label
 from syncer.core.model import (
     Action,
     Ages,
@@ -61,6 +62,7 @@ from syncer.engine.push import RemoteWorker
 from syncer.engine.record import Recorder
 from syncer.engine.report import TRAFFIC, Failure, Listener, Report, no_step
 from syncer.engine.schedule import run_waves
+from syncer.engine.writers import note_writers
 from syncer.errors import ONE_NODE
 from syncer.ports.blocks import BlockSource
 from syncer.ports.local import LocalRoot
@@ -365,6 +367,7 @@ class Cycle:
         recorder = Recorder(self._state, self._local, self._remote.commit, look.seen.clock_ns, step)
         unseen = Unseen(self._state, step, partial(look.newest, self._remote.ages))
         pusher = RemoteWorker(self._remote, self._local, outcome, files, step, unseen, look.moved.subtrees)
+        pusher.device = host_label(self._options.policy.host)
         if self._ahead is not None:
             pusher.sent = self._ahead.sent
         blocks = Blocks([self._local.own_blocks(files.holders), *self._options.sources, self._remote.source])
@@ -406,7 +409,9 @@ class Cycle:
         late = await self._local.settle()
         for path, reason in (*pusher.lacking, *puller.lacking):
             self._isolated(Failure(path=path, reason=reason))
-        for path in (*puller.copies, *late):
+        copies = (*puller.copies, *late)
+        await note_writers(self._remote, self._state, plan, look.objects, copies, self._options.policy.host)
+        for path in copies:
             self.report.conflicts += 1
             self._listener.noted(path, "somebody wrote to it while it was replaced: kept as a conflict copy")
         return await trio.to_thread.run_sync(outcome.is_settled)

@@ -54,6 +54,7 @@ class RemoteWorker:
             whether it was.
         lacking: Nodes that lost something that is not ours to sync, and what.
         sent: Files of one block whose contents are on the server already.
+        device: What this one is called; empty: it is not told.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class RemoteWorker:
         self._subtrees = dict(subtrees or {})
         self.lacking: list[tuple[RelPath, str]] = []
         self.sent: AbstractSet[BlockId] = frozenset()
+        self.device = ""
         self.doubtful = False
         self._outcome = outcome
         self._files = files
@@ -226,6 +228,7 @@ class RemoteWorker:
             older=None if there is None else there.content,
             source=self._source(action),
             sent=BlockId(bytes(action.content.object_hash)) in self.sent,
+            device=self.device,
         )
 
     def _source(self, action: Create | Update) -> FileStat:

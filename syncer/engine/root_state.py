@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import count
 from typing import Final
@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
+from syncer.core.conflict import Written
 from syncer.core.model import BaseRow, Content, LocalTag, Nid, Position, RelPath
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.planner.identify import Fresh
@@ -128,6 +129,14 @@ class RootState:
     def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:
         """Take writes into that list, and others out."""
         self._database.book_overwrites(new, settled)
+
+    def writers(self) -> dict[Nid, Written]:
+        """Of which devices versions are that kept their names beside conflict copies."""
+        return self._database.writers()
+
+    def note_writers(self, found: Mapping[Nid, Written]) -> None:
+        """Add to them."""
+        self._database.note_writers(found)
 
     def container(self) -> ContainerIdentity | None:
         """The container as last seen."""
@@ -255,6 +264,10 @@ class Unwritten:
         """None: who only looks does not look after them."""
         return ()
 
+    def writers(self) -> Mapping[Nid, Written]:
+        """None: only what is done is noted."""
+        return {}
+
     def contents_found(self, found: Sequence[tuple[LocalTag, Content]], clock_ns: int) -> None:
         """Let go."""
 
@@ -264,7 +277,7 @@ class Unwritten:
     def _refuse(self, *_: object) -> None:
         raise AssertionError("who only looks writes nothing")
 
-    record = book_overwrites = set_container = set_cursor = set_rules = keep = _refuse
+    record = book_overwrites = note_writers = set_container = set_cursor = set_rules = keep = _refuse
 
 
 def _without(row: BaseRow, parts: Container[str]) -> BaseRow:

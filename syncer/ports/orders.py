@@ -34,6 +34,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
         source: Of a file: where it is here; or a version of this remote that gets a name of its own, with its metadata:
             then nothing travels, and that it is there already is fine.
         sent: The content, one block, went ahead (`Remote.send`): it travels again only if it was collected.
+        device: Of a file: what the device is called that it comes from, told to people; empty: it is not told.
     """
 
     path: RelPath
@@ -45,6 +46,7 @@ class Store(msgspec.Struct, frozen=True, kw_only=True):
     older: Content | None = None
     source: FileStat | ForeignVersion | None = None
     sent: bool = False
+    device: str = ""
 
     @property
     def size_bytes(self) -> int:

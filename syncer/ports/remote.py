@@ -309,6 +309,10 @@ class Remote(Writes, Protocol):
         """
         ...
 
+    async def writers(self, versions: Sequence[VersionRef]) -> list[str]:
+        """Which devices the contents of these versions are from; empty where nobody knows, or it can't be told now."""
+        ...
+
     async def secret(self, path: RelPath, most_bytes: int) -> Secret | None:
         """What shares have beside their files: a small object as it is now, read as a whole; None when there is none.
 

@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager
 from typing import Literal, Protocol, TypeAlias
 
 from syncer.core.base import BaseIndex
-from syncer.core.model import Content, LocalTag, Position
+from syncer.core.conflict import Written
+from syncer.core.model import Content, LocalTag, Nid, Position
 from syncer.core.planner.identify import Fresh
 from syncer.core.planner.outcome import BaseChange
 from syncer.core.planner.overwrites import Overwrite
@@ -44,6 +45,14 @@ class State(Protocol):
 
     def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:
         """Take writes in, and others, by their numbers, out."""
+        ...
+
+    def writers(self) -> Mapping[Nid, Written]:
+        """Of which devices versions are that kept their names beside conflict copies."""
+        ...
+
+    def note_writers(self, found: Mapping[Nid, Written]) -> None:
+        """Add to them; those of nodes that have no row any more are dropped."""
         ...
 
     def container(self) -> ContainerIdentity | None:

@@ -177,6 +177,10 @@ class PrefixClient:
             for stat, full in zip(stats, found, strict=True)
         ]
 
+    async def writers(self, versions: Sequence[VersionRef]) -> list[str]:
+        """See Remote."""
+        return await self._inner.writers([replace(one, path=self._names.out(one.path)) for one in versions])
+
     async def secret(self, path: RelPath, most_bytes: int) -> Secret | None:
         """See Remote."""
         return await self._inner.secret(self._names.out(path), most_bytes)

@@ -90,6 +90,16 @@ class RowReader:
         raw = self._txn.get(NID_KEY.pack(nid), db=self._base)
         return decode_row(nid, bytes(raw)) if raw is not None else None
 
+    def along(self, path: RelPath) -> list[BaseRow]:
+        """The rows of a path, from the top on; those that there are."""
+        found: list[BaseRow] = []
+        parents = [ROOT]
+        for name in path.split(b"/"):
+            rows = [row for parent in parents for row in self.at(parent, name)]
+            found += rows
+            parents = [row.nid for row in rows]
+        return found
+
     def children(self, parent: Nid) -> list[BaseRow]:
         """See BaseRows."""
         return [row for _, nid in self._slots(parent) if (row := self.row(nid)) is not None]

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
+from syncer.core.conflict import Written
 from syncer.core.model import BaseRow, Content, Kind, LocalTag, Nid, Node, Position, RelPath, RemoteTag, meta_of
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
@@ -368,6 +369,22 @@ def decode_overwrite(number: int, raw: bytes) -> Overwrite:
         uuid=uuid.decode(),
         number=number,
     )
+
+
+# --- whose versions kept their names
+
+
+def encode_written(written: Written) -> bytes:
+    """Value of the table `writers`; its key is the nid."""
+    return _content(written.content) + _text(written.device.encode())
+
+
+def decode_written(raw: bytes) -> Written:
+    """Reverse of `encode_written`; ValueError if it is none."""
+    reader = _Reader(raw)
+    written = Written(content=reader.content(), device=reader.text().decode())
+    reader.end()
+    return written
 
 
 # --- the container

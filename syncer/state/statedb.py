@@ -22,6 +22,7 @@ from blockfs import errors as blockfs_errors
 from blockfs.blocks.environment import close_environment, lmdb_errors, open_environment
 from blockfs.runtime.atomic import sync_directory
 from syncer.core.base import BaseIndex
+from syncer.core.conflict import Written
 from syncer.core.model import BaseRow, Content, LocalTag, Nid
 from syncer.core.planner.outcome import BaseChange
 from syncer.core.planner.overwrites import Overwrite
@@ -40,10 +41,12 @@ from syncer.state.schema import (
     decode_overwrite,
     decode_problem,
     decode_row,
+    decode_written,
     encode_known,
     encode_overwrite,
     encode_problem,
     encode_row,
+    encode_written,
     inode_key,
     slot_key,
     uuid_key,
@@ -55,7 +58,7 @@ NIDS_AT_ONCE: Final = 4096  # one commit per so many new nodes; what is left ove
 _RETAGGED_AT_ONCE: Final = 16384  # rows in memory: 4 MB
 
 _PLAIN: Final = ("base", "contents", "problems", "meta")
-_LATER: Final = ("overwrites",)  # states of older versions lack it until they are opened for writing
+_LATER: Final = ("overwrites", "writers")  # states of older versions lack it until they are opened for writing
 _INDEXES: Final = ("by-path", "by-inode", "by-uuid")
 _FORMAT_KEY: Final = b"format"
 _NEXT_NID_KEY: Final = b"next-nid"
@@ -378,6 +381,24 @@ class StateDB:
                 txn.put(NID_KEY.pack(write.number), encode_overwrite(write), db=self._tables["overwrites"])
             for number in settled:
                 txn.delete(NID_KEY.pack(number), db=self._tables["overwrites"])
+
+    # --- whose versions kept their names beside conflict copies
+
+    def writers(self) -> dict[Nid, Written]:
+        """Of which devices they are, by node."""
+        if "writers" not in self._tables:
+            return {}
+        return {Nid(number): decode_written(raw) for number, raw in self._numbered("writers")}
+
+    def note_writers(self, found: Mapping[Nid, Written]) -> None:
+        """Add to them, and drop those of nodes that have no base row, in one transaction."""
+        with self._write() as txn:
+            table = self._tables["writers"]
+            for nid, written in found.items():
+                txn.put(NID_KEY.pack(nid), encode_written(written), db=table)
+            for key in [bytes(key) for key in txn.cursor(db=table).iternext(values=False)]:
+                if txn.get(key, db=self._tables["base"]) is None:
+                    txn.delete(key, db=table)
 
     # --- contents of local files
 

@@ -103,7 +103,8 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
         cells: For each piece of the longer file 0 equal, 1 they differ, 2 only in the copy, 3 only in the other one.
         cell_bytes: How long a piece is.
         differing_bytes: How much differs.
-        host: The device whose version is in the copy. Nothing tells whose the other one is.
+        host: The device whose version is in the copy.
+        other: The device whose version has the name; None: nobody knows.
     """
 
     diff: tuple[str, ...] | None
@@ -111,6 +112,7 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     cell_bytes: int
     differing_bytes: int
     host: str
+    other: str | None = None
 
 
 class MountFacts(msgspec.Struct, frozen=True, kw_only=True):

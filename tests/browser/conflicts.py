@@ -27,7 +27,10 @@ def a_conflict_of_disks_is_seen_where_they_differ_and_the_one_with_the_name_stay
         with visit(browser, link_of(sync)) as seen:
             page, main = seen.page, seen.page.locator("main")
             to_conflicts(seen, "two")
+            (line,) = sync("conflicts", two, "--json")
+            expect(page.get_by_text(f"version with the name, of {line['original_host']}")).to_be_visible()
             page.get_by_role("link", name="Compare").click()
+            expect(page.get_by_text(f"the one with the name is that of {line['original_host']}")).to_be_visible()
             expect(page.get_by_text("128 KiB differ. Each piece of the picture is 4 KiB.")).to_be_visible()
             drawn = page.locator("svg.pieces rect").evaluate_all(
                 "all => all.map(one => ['class', 'x', 'width'].map(name => one.getAttribute(name)).join(' '))"

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
-from syncer.core.model import Kind, meta_of
+from syncer.core.model import Kind, RemoteStat, meta_of
 from syncer.errors import ConflictOnRemoteError, LocalChangedError, RemoteUnavailableError, UnsafeNameError
+from syncer.ports.blocks import VersionRef
 from syncer.ports.orders import Delete, InMemory, Move, Order, SetMeta, Store, Stored
 from syncer.ports.remote import Remote
 from tests.contract.remotes import (
@@ -202,3 +204,44 @@ def test_of_two_that_commit_what_excludes_each_other_one_is_told_and_has_written
         await client.commit()
 
     run(committing, scenario)
+
+
+def test_whoever_asks_is_told_of_which_device_a_version_is(remote: Subject) -> None:
+    """By name; the listing tells it, or the version can be asked about; a change of metadata leaves it."""
+
+    async def scenario(client: Remote) -> None:
+        large = content(1, 5 * BLOCK)
+        orders = [
+            replace(store_order(path(name), Kind.FILE, data, META), device="desk")
+            for name, data in (("small", b"small"), ("other", b"other"), ("large", large))
+        ]
+        await write_list(client, orders, Shelf([b"small", b"other", large]))
+        stat = await must_head(client, "small")
+        await write_list(client, [SetMeta(path=stat.path, meta=meta_of(0o600), expect=stat.tag)], Shelf([]))
+        listed = {stat.path.decode(): stat for stat in (await client.list_objects()).objects}
+        name = "host1" if "repository" in remote.name else "desk"
+        assert {stat.device for stat in listed.values()} <= {name, None}
+        assert await client.writers([_version(listed[name]) for name in ("small", "other", "large")]) == [name] * 3
+
+    run(remote, scenario)
+
+
+def test_of_a_version_that_tells_no_device_or_is_gone_nobody_knows_it(remote: Subject) -> None:
+    async def scenario(client: Remote) -> None:
+        is_told = "repository" in remote.name  # a commit always says whose it is
+        await store(client, "file", b"one")
+        old = await must_head(client, "file")
+        assert await client.writers([_version(old)]) == ["host1" if is_told else ""]
+        order = replace(store_order(path("file"), Kind.FILE, b"two", META, old.tag), device="desk")
+        await write_list(client, [order], Shelf([b"two"]))
+        new = await must_head(client, "file")
+        await write_list(client, [Delete(path=path("file"), expect=new.tag)], Shelf([]))
+        assert set(await client.writers([_version(new)])) <= {"desk", ""}
+        assert await client.writers([]) == []
+
+    run(remote, scenario)
+
+
+def _version(stat: RemoteStat) -> VersionRef:
+    assert stat.content is not None
+    return VersionRef(path=stat.path, tag=stat.tag, content=stat.content)

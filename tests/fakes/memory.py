@@ -69,6 +69,7 @@ class MemoryVersion(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     blocks: BlockList
     meta: Meta
+    device: str = ""
 
     @property
     def tag(self) -> RemoteTag:
@@ -156,7 +157,14 @@ class MemoryContainer:
         return Cursor(identity="", version=version, modified_us=0, evidence=(str(self.last_version),))
 
     def put(
-        self, path: RelPath, *, kind: Kind, blocks: BlockList, meta: Meta, uuid: str | None = None
+        self,
+        path: RelPath,
+        *,
+        kind: Kind,
+        blocks: BlockList,
+        meta: Meta,
+        uuid: str | None = None,
+        device: str = "",
     ) -> MemoryVersion:
         """Make the next version of `path`, without any condition. The uuid stays, or is new, or is the given one."""
         self.last_version += 1
@@ -168,6 +176,7 @@ class MemoryContainer:
             version=self.last_version,
             blocks=blocks,
             meta=meta_of(meta.full_mode, mtime_ns=meta.mtime_ns, xattrs=settled(meta.xattrs)),
+            device=device,
         )
         self.objects[path] = made
         self.versions[made.version] = made
@@ -209,6 +218,7 @@ class MemoryContainer:
             content=content,
             target=self.content(version) if version.kind is Kind.SYMLINK and not bare else None,
             tag=version.tag,
+            device=None if bare else version.device,
         )
 
 
@@ -330,6 +340,15 @@ class MemoryClient(ServerChanges):
 
         return await outcomes(stats, work, 8)
 
+    async def writers(self, versions: Sequence[VersionRef]) -> list[str]:
+        """See Remote."""
+
+        async def work(version: VersionRef) -> str:
+            await self._enter("writers", version.path)
+            return self._pinned(version.path, version.tag).device
+
+        return [found if isinstance(found, str) else "" for found in await outcomes(versions, work, 8)]
+
     async def secret(self, path: RelPath, most_bytes: int) -> Secret | None:
         """See Remote."""
         await self._enter("secret", path)
@@ -422,7 +441,8 @@ class MemoryClient(ServerChanges):
         self.counters.bytes_sent += len(data)
         if order.kind is Kind.FILE and data:
             self.counters.blocks_sent += 1
-        return await self._put("store", order.path, order.kind, self.container.store_all(data), order.meta)
+        blocks = self.container.store_all(data)
+        return await self._put("store", order.path, order.kind, blocks, order.meta, order.device)
 
     async def _store_large(self, order: port.Store, reader: port.Reader) -> port.Stored:
         blocks = await reader.block_list(order)
@@ -430,7 +450,7 @@ class MemoryClient(ServerChanges):
             await self._enter("store", order.path)
             self._require(order.path, order.replaces)
             if not self._missing(blocks):
-                return await self._put("store", order.path, Kind.FILE, blocks, order.meta)
+                return await self._put("store", order.path, Kind.FILE, blocks, order.meta, order.device)
             async with self._sending:  # what two files share is sent by one of them
                 missing = self._missing(blocks)
                 places = {name: index for index, name in reversed(list(enumerate(blocks))) if name in missing}
@@ -473,7 +493,9 @@ class MemoryClient(ServerChanges):
         self._require(order.source, order.expect)
         self._require(order.target, None)
         old = self.container.remove(order.source)
-        made = self.container.put(order.target, kind=old.kind, blocks=old.blocks, meta=old.meta, uuid=old.uuid)
+        made = self.container.put(
+            order.target, kind=old.kind, blocks=old.blocks, meta=old.meta, uuid=old.uuid, device=old.device
+        )
         await self.after("move", order.source)
         return port.Stored(tag=made.tag)
 
@@ -491,7 +513,7 @@ class MemoryClient(ServerChanges):
         for rank, path in enumerate(below):
             old = box.remove(path)
             new = RelPath(target + path[len(source) :])
-            made = box.put(new, kind=old.kind, blocks=old.blocks, meta=old.meta, uuid=old.uuid)
+            made = box.put(new, kind=old.kind, blocks=old.blocks, meta=old.meta, uuid=old.uuid, device=old.device)
             assert made.version == version_of(move.first, rank)
         box.moves.append(move)
         await self.after("move_tree", source)
@@ -510,7 +532,8 @@ class MemoryClient(ServerChanges):
         await self._enter("set_meta", order.path)
         self._require(order.path, order.expect)
         found = self.container.objects[order.path]
-        return await self._put("set_meta", order.path, found.kind, found.blocks, found.meta.overlaid(order.meta))
+        meta = found.meta.overlaid(order.meta)
+        return await self._put("set_meta", order.path, found.kind, found.blocks, meta, found.device)
 
     async def replaced_unseen(self, write: Overwrite) -> list[ForeignVersion]:
         """See Remote: conditions are atomic here."""
@@ -534,9 +557,11 @@ class MemoryClient(ServerChanges):
         if self._shared.holds_back and operation in _HELD_BACK and self.container is self._shared:
             self.container, self._begun = self._shared.draft(), self._shared.last_version
 
-    async def _put(self, operation: str, path: RelPath, kind: Kind, blocks: BlockList, meta: Meta) -> port.Stored:
+    async def _put(
+        self, operation: str, path: RelPath, kind: Kind, blocks: BlockList, meta: Meta, device: str
+    ) -> port.Stored:
         """The effect of a write, then its hook."""
-        made = self.container.put(path, kind=kind, blocks=blocks, meta=meta)
+        made = self.container.put(path, kind=kind, blocks=blocks, meta=meta, device=device)
         await self.after(operation, path)
         return port.Stored(tag=made.tag)
 

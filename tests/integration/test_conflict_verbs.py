@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ def test_a_conflict_is_listed_with_who_when_and_whether_it_still_matters(
         assert (line["size_bytes"], line["original_size_bytes"], line["differs"]) == (16, 12, True)
         assert re.fullmatch(r"\d{8}T\d{6}Z", line["utc"])
         assert line["host"] in copy.name
+        assert line["original_host"] == (None if LONG in name else line["host"])  # both are on this machine
     assert len(sync("conflicts", "--json")) == 2
     sync("conflicts", second)
     assert copy.name in sync.out
@@ -37,6 +39,35 @@ def test_a_conflict_is_listed_with_who_when_and_whether_it_still_matters(
     assert sync("conflicts", second, "--json") == []
     sync("conflicts", second)
     assert sync.err == "no conflict copies\n"
+
+
+def test_the_version_with_the_name_is_of_the_device_that_wrote_it(
+    sync: Sync, roots: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = roots
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "gethostname", lambda: "desk")
+        (first / "file").write_bytes(b"both know this")
+        sync.reconcile(first)
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "gethostname", lambda: "laptop")
+        sync.reconcile(second)
+        (second / "file").write_bytes(b"of the laptop")
+        with monkeypatch.context() as inner:
+            inner.setattr(socket, "gethostname", lambda: "desk")
+            (first / "file").write_bytes(b"of the desk")
+            sync.reconcile(first)
+        sync.reconcile(second, expect=4)
+        (line,) = sync("conflicts", second, "--json")
+        assert (line["host"], line["original_host"]) == ("laptop", "desk")
+        (second / "file").write_bytes(b"of the laptop, since")
+        (line,) = sync("conflicts", second, "--json")
+        assert (line["host"], line["original_host"]) == ("laptop", "laptop")
+    with monkeypatch.context() as patch:
+        patch.setattr(socket, "gethostname", lambda: "desk")
+        sync.reconcile(first)
+        (line,) = sync("conflicts", first, "--json")
+        assert (line["host"], line["original_host"]) == ("laptop", "desk")
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
 from syncer.core.base import BaseIndex
+from syncer.core.conflict import Written
 from syncer.core.model import BaseRow, Content, LocalTag, Nid, Position
 from syncer.core.planner.identify import Fresh
 from syncer.core.planner.outcome import BaseChange, Forgotten
@@ -39,6 +40,7 @@ class MemoryState:
     identity: ContainerIdentity | None = None
     booked: dict[int, Overwrite] = field(default_factory=dict)
     records: int = 0
+    written: dict[Nid, Written] = field(default_factory=dict)
     kept_cursor: Position | None = None
     kept_rules: bytes | None = None
     kept: dict[Memory, bytes] = field(default_factory=dict)
@@ -76,6 +78,12 @@ class MemoryState:
             assert row.remote is not None
             tag = replace(row.remote, version=version_of(change.first, rank))
             self.rows_now[nid] = replace(row, remote=tag)
+
+    def writers(self) -> Mapping[Nid, Written]:
+        return self.written
+
+    def note_writers(self, found: Mapping[Nid, Written]) -> None:
+        self.written.update(found)
 
     def overwrites(self) -> list[Overwrite]:
         return list(self.booked.values())

@@ -18,8 +18,10 @@ from blockfs.runtime.output import shown
 from syncer.cli.registry.roots import Registry
 from syncer.cli.ui.facts import Conflicts, bad_facts, root_facts
 from syncer.cli.ui.history import History
-from syncer.core.paths import rel_path
+from syncer.core.conflict import parse_conflict_name
+from syncer.core.paths import join, rel_path, split
 from syncer.errors import NotFoundError
+from syncer.state.statedb import StateDB
 from syncer.ui.ports import (
     Compared,
     MapFacts,
@@ -140,13 +142,20 @@ class Program:
         from syncer.core.base import BaseIndex  # noqa: PLC0415 - where somebody looks
         from syncer.local.verbs.conflict_copies import Desk  # noqa: PLC0415 - likewise
 
-        linked = self._registry.by_uuid(uuid)
-        desk = Desk(linked.path, BaseIndex(()))
+        linked, copy = self._registry.by_uuid(uuid), rel_path(path)
+        above, last = split(copy)
+        name = parse_conflict_name(last)
+        paths = [copy] if name is None else [copy, join(above, name.original)]
+        with StateDB.open(linked.state, read_only=True) as database:
+            writers = database.writers()
+            with database.rows() as rows:
+                base = BaseIndex(row for each in paths for row in rows.along(each))
+        desk = Desk(linked.path, base, writers, self.device)
         try:
-            found = desk.look(rel_path(path))
+            found = desk.look(copy)
             if found is None:
                 raise NotFoundError(f"{shown(path)} is no conflict copy any more")
-            return Compared(host=found.name.host, **msgspec.structs.asdict(desk.compare(found)))
+            return Compared(host=found.name.host, other=found.writer, **msgspec.structs.asdict(desk.compare(found)))
         finally:
             desk.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 
 import click
 
@@ -45,8 +46,9 @@ def command(root: bytes | None, as_json: bool) -> int:
 
 def find(linked: LinkedRoot) -> list[ConflictCopy]:
     """The conflict copies of a root."""
-    base = load_base(linked)
-    desk = Desk(linked.path, base)
+    with StateDB.open(linked.state, read_only=True) as database:
+        base, writers = database.load_base(), database.writers()
+    desk = Desk(linked.path, base, writers, socket.gethostname())
     try:
         if linked.record.folder is not None:
             return desk.copies(walk(linked.path))
@@ -77,6 +79,7 @@ def _fields(linked: LinkedRoot, conflict: ConflictCopy) -> dict[str, JsonValue]:
         "modified_ns": conflict.copy.modified_ns,
         "original_modified_ns": None if original is None else original.modified_ns,
         "differs": conflict.differs,
+        "original_host": conflict.writer,
     }
 
 

@@ -7,14 +7,14 @@ names change, nothing is overwritten, and what is given up goes to the trash. Th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from syncer.core.base import BaseIndex
-from syncer.core.conflict import ConflictName, parse_conflict_name, plain_name
-from syncer.core.model import Content, RelPath
+from syncer.core.conflict import ConflictName, Written, host_label, parse_conflict_name, plain_name
+from syncer.core.model import BaseRow, Content, LocalTag, Nid, RelPath
 from syncer.core.paths import PRIVATE, join, split
 from syncer.errors import LocalChangedError, NotFoundError, UsageError
 from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory, open_file, parent_directory
@@ -23,6 +23,7 @@ from syncer.local.verbs.compare import Comparison, compare
 from syncer.local.verbs.trashcan import TrashCan, kind_of
 
 _PIECE: Final = 1 << 20  # bytes compared at once
+_NOBODY: Final[Mapping[Nid, Written]] = {}
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,12 +50,14 @@ class ConflictCopy(msgspec.Struct, frozen=True, kw_only=True):
         name: What its name says.
         original: What has the name that it lost; None if nothing has it any more, or several may be meant.
         differs: They have different contents; None without an original.
+        writer: The device whose version the original is; None if nobody knows.
     """
 
     copy: Version
     name: ConflictName
     original: Version | None
     differs: bool | None
+    writer: str | None = None
 
 
 def walk(root: bytes) -> Iterator[RelPath]:
@@ -66,17 +69,29 @@ def walk(root: bytes) -> Iterator[RelPath]:
         yield from (join(above, name) for name in (*folders, *files) if parse_conflict_name(name) is not None)
 
 
+def _evidence(found: Status) -> tuple[int, int, int]:
+    return found.ino, found.size_bytes, found.mtime_ns
+
+
 class Desk:
     """Where the conflicts of one root are looked at and settled."""
 
-    def __init__(self, path: bytes, base: BaseIndex) -> None:
-        """Open the root at `path`; the base knows contents of files that have not changed since.
+    def __init__(self, path: bytes, base: BaseIndex, writers: Mapping[Nid, Written] = _NOBODY, host: str = "") -> None:
+        """Open the root at `path`.
+
+        Args:
+            path: Where it is.
+            base: Knows contents of files that have not changed since.
+            writers: Of which devices versions are.
+            host: This device: whatever was written since is of it.
 
         Raises:
             NotFoundError: No such folder.
         """
         self._path = path
         self._base = base
+        self._writers = writers
+        self._host = host_label(host) if host else None
         try:
             self._root = os.open(path, DIRECTORY_FLAGS)
         except OSError as error:
@@ -98,7 +113,8 @@ class Desk:
             return None
         original = self._original(above, name)
         differs = None if original is None else not self._equal(copy, original)
-        return ConflictCopy(copy=copy, name=name, original=original, differs=differs)
+        writer = None if original is None else self._writer(original)
+        return ConflictCopy(copy=copy, name=name, original=original, differs=differs, writer=writer)
 
     def compare(self, found: ConflictCopy) -> Comparison:
         """How a copy and what has its name differ.
@@ -234,13 +250,29 @@ class Desk:
     def _known(self, path: RelPath) -> Content | None:
         """What the base says of a file that looks as it did then: images need not be read to see that they differ."""
         found = self._status(path)
-        rows = [self._base.rows[nid] for nid in self._base.by_path.get(path, ())]
-        for row in rows:
-            tag = row.local
-            if found is None or tag is None or (tag.ctime_ns == 0 and tag.version is None):
-                continue
-            if (tag.ino, tag.size_bytes, tag.mtime_ns) == (found.ino, found.size_bytes, found.mtime_ns):
+        for row, tag in self._trusted(path):
+            if found is not None and (tag.ino, tag.size_bytes, tag.mtime_ns) == _evidence(found):
                 return row.node.content
+        return None
+
+    def _trusted(self, path: RelPath) -> Iterator[tuple[BaseRow, LocalTag]]:
+        """What the base says of a file, if it tells changes of it."""
+        for nid in self._base.by_path.get(path, ()):
+            row = self._base.rows[nid]
+            if row.local is not None and (row.local.ctime_ns != 0 or row.local.version is not None):
+                yield row, row.local
+
+    def _writer(self, version: Version) -> str | None:
+        """Of which device a version is: of this one, if it was written after the last cycle; else as it was noted."""
+        found = self._status(version.path)
+        for row, tag in self._trusted(version.path):
+            if found is None or version.kind != "file":
+                continue
+            if (tag.size_bytes, tag.mtime_ns) != (found.size_bytes, found.mtime_ns):
+                return self._host
+            written = self._writers.get(row.nid)
+            if written is not None and written.content == row.node.content:
+                return written.device
         return None
 
     def _target(self, path: RelPath) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import re
 import struct
+import sys
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from email.utils import format_datetime, parsedate_to_datetime
@@ -105,6 +106,11 @@ META_MODE: Final = "mode"
 META_XATTRS: Final = "xattrs-"
 """Followed by a number from 0: pieces of base64 (url alphabet, no padding) of a format byte, a length and
 `core.xattrs.pack`. What is beyond the length is left over from a larger set: a change of metadata removes no items."""
+META_DEVICE: Final = "device"
+"""Of which device a content is: the first digits of the object hash, a space, the device's name. Whoever does not know
+this item may carry it on to another content: of that it says nothing."""
+_DEVICE_DIGITS: Final = 8
+_MAX_DEVICE_CHARACTERS: Final = 64
 _XATTR_HEAD: Final = struct.Struct(">BH")
 _XATTR_FORMAT: Final = 1
 
@@ -214,9 +220,22 @@ def decode_meta(items: Mapping[str, str]) -> Meta:
     )
 
 
+def encode_device(device: str, etag: str) -> dict[str, str]:
+    """Of which device a content is, as object metadata; nothing if it is not told."""
+    return {META_DEVICE: f"{etag[:_DEVICE_DIGITS]} {device[:_MAX_DEVICE_CHARACTERS]}"} if device else {}
+
+
+def device_of(state: ObjectState) -> str | None:
+    """Of which device a version's content is; empty: nobody knows; None: its metadata are not told."""
+    if state.meta is None:
+        return None
+    digits, _, device = state.meta.get(META_DEVICE, "").partition(" ")
+    return sys.intern(device[:_MAX_DEVICE_CHARACTERS]) if digits == state.etag[:_DEVICE_DIGITS] else ""
+
+
 def foreign_meta(items: Mapping[str, str] | None) -> dict[str, str]:
     """Object metadata that are not ours."""
-    ours = (META_MTIME, META_MODE)
+    ours = (META_MTIME, META_MODE, META_DEVICE)
     return {key: value for key, value in (items or {}).items() if key not in ours and not key.startswith(META_XATTRS)}
 
 

@@ -86,7 +86,13 @@ def stat_of(path: RelPath, state: ObjectState) -> RemoteStat:
         # miss the new content, and each device would have its own.
         meta = replace(meta, mtime_ns=wire.mtime_of(state.modified_us))
     return RemoteStat(
-        path=path, kind=kind, meta=meta, content=content, tag=tag_of(state), modified_us=state.modified_us
+        path=path,
+        kind=kind,
+        meta=meta,
+        content=content,
+        tag=tag_of(state),
+        modified_us=state.modified_us,
+        device=wire.device_of(state),
     )
 
 

@@ -68,7 +68,8 @@ class Requests:
         """
         if isinstance(order, Store):
             version = order.replaces.version if order.replaces else 0
-            meta, kind = wire.encode_meta(order.meta), wire.content_type_of(order.kind)
+            meta = {**wire.encode_meta(order.meta), **wire.encode_device(order.device, order.hash_hex)}
+            kind = wire.content_type_of(order.kind)
             return bulk.Put(name=object_name(order.path), data=data, content_type=kind, meta=meta, if_version=version)
         if isinstance(order, Delete):
             return bulk.Delete(name=object_name(order.path), if_version=order.expect.version)
@@ -83,7 +84,7 @@ class Requests:
             XattrError: As above.
         """
         if isinstance(order, Store):
-            condition = version_condition(order.replaces)
+            condition = {**version_condition(order.replaces), **device_headers(order)}
             return self.put_body(object_name(order.path), order.kind, data, order.meta, condition)
         condition = version_condition(order.expect)
         if isinstance(order, Delete):
@@ -329,6 +330,11 @@ def version_condition(expect: RemoteTag | None) -> dict[str, str]:
 def etag_condition(etag: str | None) -> dict[str, str]:
     """Condition of plain Pithos, not atomic with the write: this ETag, or no object."""
     return {"If-None-Match": "*"} if etag is None else {"If-Match": f'"{etag}"'}
+
+
+def device_headers(order: Store) -> dict[str, str]:
+    """Of which device it is that is stored; with each PUT, as all metadata."""
+    return wire.meta_headers(wire.encode_device(order.device, order.hash_hex))
 
 
 def object_name(path: RelPath) -> str:

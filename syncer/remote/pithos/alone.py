@@ -23,7 +23,13 @@ from syncer.protocol.pithos.headers import ObjectState
 from syncer.remote.container.conditions import describe, require
 from syncer.remote.container.info import same_payload, tag_of
 from syncer.remote.container.replies import Written
-from syncer.remote.container.requests import Condition, etag_condition, object_name, version_condition
+from syncer.remote.container.requests import (
+    Condition,
+    device_headers,
+    etag_condition,
+    object_name,
+    version_condition,
+)
 from syncer.remote.container.session import Session
 from syncer.remote.http.transport import Reply, Request
 from syncer.remote.synnefo.plain import PlainServer
@@ -119,7 +125,7 @@ class Alone:
         payload = Payload(kind=order.kind, size_bytes=order.size_bytes, etag=order.hash_hex, meta=order.meta)
 
         async def send(condition: Condition) -> Written:
-            request = make.put_body(name, order.kind, data, order.meta, condition)
+            request = make.put_body(name, order.kind, data, order.meta, {**condition, **device_headers(order)})
             return self.written(request, await self._session.send(request), order.path, order.replaces)
 
         return await self.guarded(order.path, name, payload, order.replaces, send, doubt=doubt)
@@ -274,7 +280,7 @@ class Alone:
         if current is None:
             return condition
         # A PUT drops what it does not name (protocol note 0.9): what others keep there is sent again, if it fits.
-        room = wire.MAX_META_ITEMS - len(wire.encode_meta(meta))
+        room = wire.MAX_META_ITEMS - len(wire.encode_meta(meta)) - 1  # the device
         foreign = sorted(wire.foreign_meta(current.state.meta).items())[:room]
         return {**condition, **wire.meta_headers(dict(foreign))}
 

@@ -63,6 +63,7 @@ class PithosClient(ServerChanges):
         self._session = Session(Requests(url), transport, retry, counters, workers)
         self._reader = VersionReader(self._session)
         self.resolve, self.secret = self._reader.resolve, self._reader.secret
+        self.writers = self._reader.writers
         self.block_lists, self.read_small = self._reader.block_lists, self._reader.read_small
         writer = Writer(self._session)
         self.write, self.replaced_unseen = writer.write, writer.replaced_unseen

@@ -24,7 +24,7 @@ from syncer.ports.orders import Store, Stored
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.remote.container.info import tag_of
 from syncer.remote.container.replies import Written
-from syncer.remote.container.requests import etag_condition, object_name
+from syncer.remote.container.requests import device_headers, etag_condition, object_name
 from syncer.remote.container.session import Session
 from syncer.remote.parallel import for_each
 from syncer.remote.pithos.alone import Alone
@@ -106,7 +106,8 @@ class Creator:
 
             try:
                 name = object_name(order.path)
-                made = self._session.make.put_body(name, order.kind, data, order.meta, etag_condition(None))
+                condition = {**etag_condition(None), **device_headers(order)}
+                made = self._session.make.put_body(name, order.kind, data, order.meta, condition)
                 request = replace(made, leaving=leaving)
                 written = self._alone.written(request, await self._session.send(request), order.path, None)
             except (*ONE_NODE, XattrError) as error:

@@ -76,6 +76,15 @@ class VersionReader:
 
         return await outcomes(read, work, _AT_ONCE)
 
+    async def writers(self, versions: Sequence[VersionRef]) -> list[str]:
+        """See Remote.writers."""
+
+        async def work(version: VersionRef) -> str:
+            stat = await self._session.pinned(version.path, object_name(version.path), version.tag, 0)
+            return stat.device or ""
+
+        return [found if isinstance(found, str) else "" for found in await outcomes(versions, work, _AT_ONCE)]
+
     async def _read_targets(self, stats: Sequence[RemoteStat]) -> list[RemoteStat]:
         """Fill in the texts of links, many by one request where the server can that."""
         full = list(stats)
@@ -95,7 +104,7 @@ class VersionReader:
             stat = await self._read_with_meta(stat)
         elif stat.meta is None:
             full = await self._session.pinned(stat.path, object_name(stat.path), stat.tag, stat.modified_us)
-            stat = replace(stat, meta=full.meta)
+            stat = replace(stat, meta=full.meta, device=full.device)
         return await self._with_target(stat)
 
     async def _has_room(self, size_bytes: int) -> bool:

@@ -24,7 +24,7 @@ from syncer.ports.orders import Reader, Store, Stored
 from syncer.protocol.extensions.hashmap_delta import MAX_DELTA_IDS, Delta, delta_between, delta_of
 from syncer.protocol.pithos import headers as wire
 from syncer.remote.container.replies import Written
-from syncer.remote.container.requests import NO_HEADERS, Condition, object_name
+from syncer.remote.container.requests import NO_HEADERS, Condition, device_headers, object_name
 from syncer.remote.container.session import Session
 from syncer.remote.http.transport import BadReplyError
 from syncer.remote.parallel import for_each
@@ -203,6 +203,7 @@ class Uploads:
         delta = await trio.to_thread.run_sync(delta_of, blocks) if binary else None
 
         async def send(condition: Condition) -> Written | Missing:
+            condition = {**condition, **device_headers(order)}
             if delta is None:
                 request = self._session.make.put_hashmap(name, blocks, order.meta, condition)
             else:
@@ -231,7 +232,8 @@ class Uploads:
 
         async def send(condition: Condition) -> Written | Missing | _RefusedDelta:
             put = self._session.make.put_block_list if binary else self._session.make.put_delta
-            request = put(name, blocks.block_size, delta, replaces.version, order.meta, condition)
+            told = {**condition, **device_headers(order)}
+            request = put(name, blocks.block_size, delta, replaces.version, order.meta, told)
             reply = await self._session.send(request)
             if reply.status == 409:
                 return self._session.judge.missing(request, reply)

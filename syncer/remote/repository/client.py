@@ -242,6 +242,16 @@ class RepositoryClient:
         """See Remote: nothing is missing in what was listed."""
         return list(stats)
 
+    async def writers(self, versions: Sequence[VersionRef]) -> list[str]:
+        """See Remote: by the last look. A device is called as the commit of its head says."""
+        view = self._view if self._view is not None else await self._look()
+        found = await trio.to_thread.run_sync(_devices_of, Tree(self._nodes, view.root), versions)
+        heads = {device: head.commit for device, head in self._heads.items() if device in found}
+        commits = await self._objects.commits(heads.values())
+        names: dict[DeviceId | None, str] = {device: commits[commit].name for device, commit in heads.items()}
+        names[self._writer.device] = self._writer.name  # it may have no head yet
+        return [names.get(device, "") for device in found]
+
     async def secret(self, path: RelPath, most_bytes: int) -> Secret | None:
         """See Remote."""
         view = await self._look()
@@ -526,6 +536,12 @@ def _file_in(trees: Sequence[Tree], path: RelPath, tag: RemoteTag) -> Bytes | Co
         if found is not None and found.entry.file is not None and found.entry.tag() == tag:
             return found.entry.file
     return ConflictOnRemoteError(path, called(tag), _MODIFIED)
+
+
+def _devices_of(tree: Tree, versions: Sequence[VersionRef]) -> list[DeviceId | None]:
+    """Who gave each version what it holds; None: there is another one now."""
+    found = [(tree.lookup(each.path), each.tag) for each in versions]
+    return [None if one is None or one.entry.tag() != tag else one.entry.filled.device for one, tag in found]
 
 
 def _lan_key(stats: Iterable[RemoteStat]) -> RemoteStat | None:

@@ -38,6 +38,7 @@ class ConflictView(msgspec.Struct, frozen=True, kw_only=True):
         at: When it was made.
         copy: The copy.
         original: What has the name; None: nothing has.
+        original_host: The device whose version that is; None: nobody knows.
         verdict: Whether they differ, in words.
         can_compare: There are two files that differ.
     """
@@ -47,6 +48,7 @@ class ConflictView(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     copy: VersionView
     original: VersionView | None
+    original_host: str | None
     verdict: str
     can_compare: bool
 
@@ -106,6 +108,7 @@ class ComparedView(msgspec.Struct, frozen=True, kw_only=True):
         cells: How many pieces the picture has.
         summary: In words.
         host: The device whose version is in the copy.
+        other: The device whose version has the name; None: nobody knows.
     """
 
     lines: tuple[tuple[str, str], ...]
@@ -113,6 +116,7 @@ class ComparedView(msgspec.Struct, frozen=True, kw_only=True):
     cells: int
     summary: str
     host: str
+    other: str | None
 
 
 class _Conflict(msgspec.Struct):
@@ -127,6 +131,7 @@ class _Conflict(msgspec.Struct):
     original_size_bytes: int | None = None
     original_modified_ns: int | None = None
     differs: bool | None = None
+    original_host: str | None = None
 
 
 class _Kept(msgspec.Struct):
@@ -179,6 +184,7 @@ def view_compared(compared: Compared) -> ComparedView:
         cells=len(compared.cells),
         summary=told,
         host=plain(compared.host),
+        other=None if compared.other is None else plain(compared.other),
     )
 
 
@@ -200,6 +206,7 @@ def _conflict(each: _Conflict, now_s: float) -> ConflictView:
         at=f"{day[:4]}-{day[4:6]}-{day[6:8]} {clock[:2]}:{clock[2:4]} UTC" if clock else plain(each.utc),
         copy=_version(each.path, each.size_bytes, each.modified_ns, now_s),
         original=original,
+        original_host=None if each.original_host is None else plain(each.original_host),
         verdict=verdict,
         can_compare=bool(each.differs) and each.kind == "file",
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from blockfs.blocks.ids import ObjectHash
 from syncer.core.model import Kind, Meta, meta_of
 from syncer.core.xattrs import MAX_BYTES
 from syncer.protocol.pithos import headers
@@ -31,10 +33,34 @@ def test_file_metadata_survive_object_metadata(meta: Meta) -> None:
     assert headers.decode_meta(headers.encode_meta(meta)) == meta
 
 
+def test_of_which_device_a_content_is_travels_beside_the_metadata() -> None:
+    state = ObjectState(
+        size_bytes=1, object_hash=ObjectHash(b"\xab" * 32), uuid="", version=1, modified_us=0, content_type="x"
+    )
+    items = headers.encode_device("desk", state.etag)
+    assert items == {"device": "abababab desk"}
+    assert headers.device_of(replace(state, meta={**items, **headers.encode_meta(meta_of(0o644))})) == "desk"
+    assert headers.decode_meta(items) == Meta()
+    assert headers.foreign_meta({**items, "colour": "red"}) == {"colour": "red"}
+    assert headers.encode_device("", state.etag) == {}
+    long = headers.encode_device("x" * 1000, state.etag)["device"]
+    assert len(long) <= headers.MAX_META_VALUE_CHARACTERS
+
+
+@pytest.mark.parametrize("value", ["", "desk", "cdcdcdcd desk", "abababab", "abababab "])
+def test_a_device_that_was_told_of_another_content_is_none(value: str) -> None:
+    state = ObjectState(
+        size_bytes=1, object_hash=ObjectHash(b"\xab" * 32), uuid="", version=1, modified_us=0, content_type="x"
+    )
+    assert headers.device_of(replace(state, meta={"device": value})) == ""
+    assert headers.device_of(replace(state, meta={})) == ""
+    assert headers.device_of(state) is None
+
+
 def test_as_many_extended_attributes_as_travel_fit_into_object_metadata() -> None:
     meta = meta_of(0o7777, mtime_ns=-1, xattrs=((b"a", bytes(range(256)) * 20 + b"z" * (MAX_BYTES - 5124)),))
     items = headers.encode_meta(meta)
-    assert len(items) <= headers.MAX_META_ITEMS - 2
+    assert len(items) <= headers.MAX_META_ITEMS - 2  # of which one tells the device
     assert all(len(value) <= headers.MAX_META_VALUE_CHARACTERS for value in items.values())
     assert all(headers.quote_value(value) == value for value in items.values())
     assert headers.decode_meta(items) == meta

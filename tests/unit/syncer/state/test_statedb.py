@@ -11,6 +11,7 @@ import lmdb
 import pytest
 from msgspec.structs import replace
 
+from syncer.core.conflict import Written
 from syncer.core.model import BaseRow, Kind, LocalTag, Nid, RelPath
 from syncer.core.planner.outcome import Forgotten
 from syncer.core.planner.overwrites import Overwrite
@@ -371,3 +372,28 @@ def test_a_program_that_knows_no_bookings_works_on_the_rest_and_leaves_them(path
             txn.put(b"user:x", b"y", db=tables["meta"])
     with StateDB.open(path, map_size_bytes=SMALL) as again:
         assert (again.overwrites(), again.meta_get("x")) == ([overwrite(1)], b"y")
+
+
+def test_devices_of_versions_are_kept_as_long_as_the_nodes(path: str, state: StateDB) -> None:
+    state.record([row(1, "a"), row(2, "b")])
+    of_a, of_b = (Written(content=content(number), device=device) for number, device in ((1, "desk"), (2, "laptop")))
+    state.note_writers({Nid(1): of_a})
+    state.note_writers({Nid(2): of_b})
+    state.close()
+    with StateDB.open(path, map_size_bytes=SMALL) as again:
+        assert again.writers() == {1: of_a, 2: of_b}
+        again.record([Forgotten(nid=Nid(1))])
+        again.note_writers({Nid(2): of_a})
+        assert again.writers() == {2: of_a}
+
+
+def test_a_state_of_an_older_release_knows_no_devices(path: str, state: StateDB) -> None:
+    state.record([row(1, "a")])
+    state.close()
+    with lmdb.open(os.path.join(path, "db"), max_dbs=16) as environment, environment.begin(write=True) as txn:
+        txn.drop(environment.open_db(b"writers", txn=txn), delete=True)
+    with StateDB.open(path, map_size_bytes=SMALL, read_only=True) as read:
+        assert read.writers() == {}
+    with StateDB.open(path, map_size_bytes=SMALL) as again:
+        again.note_writers({Nid(1): Written(content=content(1), device="desk")})
+        assert [each.device for each in again.writers().values()] == ["desk"]

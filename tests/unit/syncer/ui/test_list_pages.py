@@ -161,27 +161,42 @@ def test_ten_thousand_conflicts_come_by_pages(page: Page) -> None:
 
 
 @pytest.mark.parametrize("original", ["report.txt", None])
-def test_of_which_device_each_version_is_or_that_nobody_knows(page: Page, original: str | None) -> None:
+@pytest.mark.parametrize("told", [{}, {"original_host": None}, {"original_host": EVIL}])
+def test_of_which_device_each_version_is_or_that_nobody_knows(
+    page: Page, original: str | None, told: dict[str, str | None]
+) -> None:
     async def scenario() -> None:
-        ready(page, ran(conflict(original=original, differs=None if original is None else True)))
+        ready(page, ran(conflict(original=original, differs=None if original is None else True, **told)))
         text = (await (await page.browser()).get("/root/1/conflicts")).text
         assert "version of <bdi>vm</bdi>" in text
-        assert ("version with the name, device unknown" in text) is (original is not None)
+        is_known = told.get("original_host") is not None
+        assert ("version with the name, device unknown" in text) is (original is not None and not is_known)
+        known = "version with the name, of <bdi>&lt;script&gt;alert(1)&lt;/script&gt;</bdi>"
+        assert (known in text) is (original is not None and is_known)
 
     asyncio.run(scenario())
 
 
-def test_two_versions_are_shown_side_by_side(page: Page) -> None:
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (None, "of the one with the name the device is unknown."),
+        (EVIL, "the one with the name is that of <bdi>&lt;script&gt;alert(1)&lt;/script&gt;</bdi>."),
+    ],
+)
+def test_two_versions_are_shown_side_by_side(page: Page, other: str | None, told: str) -> None:
     async def scenario() -> None:
         ready(page)
         diff = ("@@ -1 +1 @@", f"-{EVIL}", "+new")
-        page.program.compared = Compared(diff=diff, cells=b"\x01", cell_bytes=4096, differing_bytes=4, host=EVIL)
+        page.program.compared = Compared(
+            diff=diff, cells=b"\x01", cell_bytes=4096, differing_bytes=4, host=EVIL, other=other
+        )
         browser = await page.browser()
         text = (await browser.get(f"/root/1/conflicts/compare?path={quote_from_bytes(RAW)}")).text
         assert page.program.done == [("compare", RAW.decode("latin-1"))]
         assert '<span class="removed">-&lt;script&gt;' in text
         assert "4 B differ" in text
-        assert "the version of <bdi>&lt;script&gt;alert(1)&lt;/script&gt;</bdi>; of the one with the name" in text
+        assert f"the version of <bdi>&lt;script&gt;alert(1)&lt;/script&gt;</bdi>; {told}" in text
 
     asyncio.run(scenario())
 
