@@ -1,6 +1,7 @@
 """Make the pictures of the page for the guide: `python -m scripts.screens`, with what `make test-bootstrap` installs.
 
-A server, roots and a daemon are made for it, and taken away again; what is seen is what they really do.
+As root: neighbours need a network of their own. A server, roots and a daemon are made for it, and taken away again;
+what is seen is what they really do.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -19,12 +21,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, expect
 
-from tests.kit.chromium import NARROW, Visit, chromium, visit
+from tests.kit.chromium import NARROW, Visit, browser_on, chromium, visit
+from tests.kit.gate import gate_to
+from tests.kit.netns import Lan
+from tests.kit.program import Machine, Site, is_there
 
 BLOCKSYNC: Final = Path(sys.executable).with_name("blocksync")
 PICTURES: Final = Path(__file__).parents[1] / "docs/guide/pictures"
+TOKENS: Final = "one-token me 64MiB\nanother-token anna 20MiB\n"
+"""Accounts of the server, and what each may use."""
 
 
 class Scene:
@@ -72,6 +79,19 @@ class Scene:
                     break
             following.terminate()
 
+    def at(self, device: str, *arguments: str | Path, expect: int = 0) -> None:
+        """Run a command on a machine that is called so."""
+        named = ("unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', device, BLOCKSYNC, *arguments)
+        done = subprocess.run(named, env=self.environment, capture_output=True, text=True, check=False)
+        assert done.returncode == expect, f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+
+    def token_of(self, account: str) -> Path:
+        """A file with the token of one of the server's accounts."""
+        path = self.home / f"token of {account}"
+        path.write_text(next(line for line in TOKENS.splitlines() if line.split()[1] == account))
+        path.chmod(0o600)
+        return path
+
     def link(self) -> str:
         """A link to the page."""
         return str(json.loads(self("ui", "--json", "--listen", "127.0.0.1:0"))["link"])
@@ -83,8 +103,7 @@ def make(scene: Scene, server: str) -> dict[str, Path]:
     roots = {name: scene.home / name for name in ("images", "music", "notes", "photos")}
     for name, root in roots.items():
         root.mkdir()
-        url = f"pithos+{server}/v1/default/{name}"
-        scene("link", root, url, "--token-file", scene.home / "server/token")
+        scene("link", root, f"pithos+{server}/v1/me/{name}", "--token-file", scene.token_of("me"))
     for number in range(36):
         (roots["photos"] / f"IMG_{number:04}.jpg").write_bytes(draw.randbytes(40_000))
     (roots["images"] / "golden.img").write_bytes(draw.randbytes(8 << 20))
@@ -99,8 +118,7 @@ def conflicts(scene: Scene, seen: Visit, server: str) -> None:
     desk, laptop = scene.home / "desk", scene.home / "laptop"
     for root in (desk, laptop):
         root.mkdir()
-        url = f"pithos+{server}/v1/default/work"
-        scene("link", root, url, "--token-file", scene.home / "server/token")
+        scene("link", root, f"pithos+{server}/v1/me/work", "--token-file", scene.token_of("me"))
         scene("pause", root)
     draw = random.Random(17)  # noqa: S311 - contents of files
     disk = bytearray(draw.randbytes(3 << 20))
@@ -111,8 +129,8 @@ def conflicts(scene: Scene, seen: Visit, server: str) -> None:
     for root, at in ((desk, 400_000), (laptop, 2_000_000)):
         (root / "report.txt").write_text(f"written at the {root.name}\n")
         (root / "disk.img").write_bytes(disk[:at] + draw.randbytes(300_000) + disk[at + 300_000 :])
-    scene("reconcile", desk)
-    scene("reconcile", laptop, expect=4)
+    scene.at("desk", "reconcile", desk)
+    scene.at("laptop", "reconcile", laptop, expect=4)
     seen.page.get_by_role("navigation").get_by_role("link", name="Conflicts").click()
     seen.page.locator("main").get_by_role("link", name="laptop").click()
     expect(seen.page.get_by_text("they differ").first).to_be_visible()
@@ -194,7 +212,7 @@ def volumes(scene: Scene, seen: Visit) -> None:
         take(seen, "volumes")
         seen.page.locator("main").get_by_role("link", name="vms").click()
         expect(seen.page.get_by_role("heading", name="Which files share most")).to_be_visible()
-        take(seen, "volume")
+        take(seen, "volume", whole=True)
         disks.write_on()
         seen.page.locator("main").get_by_role("link", name="web.img").click()
         expect(seen.page.get_by_role("heading", name="Shared with")).to_be_visible()
@@ -220,16 +238,76 @@ def others(scene: Scene, seen: Visit, root: Path) -> None:
     seen.page.get_by_role("button", name="Check").click()
     expect(seen.page.get_by_text("ignored (pattern")).to_be_visible()
     take(seen, "ignored")
-    for page, heading in (("Server", "default"), ("Doctor", "This computer"), ("Peers", "Peers")):
+    for page, heading in (("Server", "anna"), ("Doctor", "This computer")):
         seen.page.get_by_role("navigation").get_by_role("link", name=page).click()
         expect(seen.page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
         take(seen, page.lower())
 
 
-def take(seen: Visit, name: str) -> None:
-    """Keep what is seen."""
+def syncing(scene: Scene, seen: Visit, server: str) -> None:
+    """A root in the middle of a pull: the server stops there."""
+    draw = random.Random(17)  # noqa: S311 - contents of files
+    with gate_to(server) as gate:
+        full, root = scene.home / "full", scene.home / "videos"
+        for path, address in ((full, server), (root, gate.address)):
+            path.mkdir()
+            url, limit = f"pithos+{address}/v1/me/videos", ("--limit-down", "1MiB")
+            scene("link", path, url, "--token-file", scene.token_of("me"), *limit)
+            scene("pause", path)
+        for number in range(40):
+            (full / f"day {number:02}.mp4").write_bytes(draw.randbytes(256 << 10))
+        scene("reconcile", full)
+        scene("unlink", full)
+        gate.hold(after_bytes=7 << 20)
+        seen.go("/")
+        seen.page.locator("main").get_by_role("link", name="videos").click()
+        seen.page.get_by_role("button", name="Resume").click()
+        gate.until_held()
+        expect(seen.page.get_by_text(re.compile("about .* left$"))).to_be_visible()
+        take(seen, "syncing")
+        gate.open()
+        scene.until(root, "idle")
+        scene("unlink", root)
+
+
+def servers(scene: Scene, server: str) -> None:
+    """Somebody else has something there, too."""
+    disks = scene.home / "disks"
+    disks.mkdir()
+    (disks / "backup.img").write_bytes(random.Random(17).randbytes(13 * MIB))  # noqa: S311 - contents of files
+    scene("link", disks, f"pithos+{server}/v1/anna/disks", "--token-file", scene.token_of("anna"))
+    scene("reconcile", disks)
+    scene("unlink", disks)
+
+
+def peers(home: Path, browser: Browser) -> None:
+    """On a network of its own a machine gets a disk, of which two neighbours have all."""
+    with Lan(4, home=home) as lan:
+        server = Site(lan.nodes[0])
+        desk, laptop, here = (Machine(node, server) for node in lan.nodes[1:])
+        data = random.Random(17).randbytes(96 * MIB)  # noqa: S311 - contents of files
+        (desk.root / "disk.img").write_bytes(data)
+        for machine in (desk, laptop):
+            machine("reconcile", machine.root)
+            machine.watch()
+            machine.until("peers", is_there)
+        server.node.shape(8.0)
+        for machine in (desk, laptop):
+            machine.node.shape(40.0)
+        here.watch()
+        here.until("peers", is_there)
+        link = str(json.loads(here("ui", "--json", "--listen", "127.0.0.1:0"))["link"])
+        with browser_on(here.node, browser) as there, visit(there, link) as seen:
+            seen.page.get_by_role("navigation").get_by_role("link", name="Peers").click()
+            connected = seen.page.get_by_role("row").filter(has_text=re.compile(r"/s.*MiB.*yes"))
+            expect(connected).to_have_count(2)
+            take(seen, "peers")
+
+
+def take(seen: Visit, name: str, *, whole: bool = False) -> None:
+    """Keep what is seen, or all of a long page."""
     PICTURES.mkdir(exist_ok=True)
-    seen.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled")
+    seen.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled", full_page=whole)
 
 
 def main() -> int:
@@ -237,7 +315,11 @@ def main() -> int:
     home = Path(tempfile.mkdtemp(prefix="blocksync-"))
     scene = Scene(home)
     try:
-        with scene.running("serve", home / "server", "--listen", "127.0.0.1:0") as server:
+        tokens = home / "tokens"
+        tokens.write_text(TOKENS)
+        tokens.chmod(0o600)
+        serve = ("serve", home / "server", "--listen", "127.0.0.1:0", "--token-file", tokens)
+        with scene.running(*serve) as server:
             assert server.stdout is not None
             address = next(line for line in server.stdout if "listening on" in line).split()[-1]
             roots = make(scene, address)
@@ -264,10 +346,13 @@ def main() -> int:
                     take(seen, "explain")
                     conflicts(scene, seen, address)
                     volumes(scene, seen)
+                    syncing(scene, seen, address)
+                    servers(scene, address)
                     others(scene, seen, scene.home / "laptop")
                 with visit(browser, scene.link(), size=NARROW, dark=True) as seen:
                     expect(seen.page.get_by_text("Waits for you", exact=True)).to_be_visible()
                     take(seen, "narrow")
+                peers(home, browser)
     finally:
         shutil.rmtree(home)
     return 0

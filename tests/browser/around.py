@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
+from contextlib import ExitStack
 
 from playwright.sync_api import Browser, Page, expect
 
@@ -16,8 +13,8 @@ from syncer.ui.live import MAX_STREAMS
 from tests.browser.visits import link_of
 from tests.integration.syncing import Sync
 from tests.integration.watching import watching
-from tests.kit.chromium import OPTIONS, Visit, visit
-from tests.kit.netns import Lan, Node
+from tests.kit.chromium import Visit, browser_on, visit
+from tests.kit.netns import Lan
 from tests.kit.program import Machine, Site, has_peer, is_there
 
 MIB = 1 << 20
@@ -96,19 +93,3 @@ def peers_give_blocks_and_a_ban_is_lifted(sync: Sync, browser: Browser) -> None:
             assert (other.root / "more").read_bytes() == more
             assert other.json("peers")["figures"]["blocks_from_peers"] > 0
             assert not seen.flaws()
-
-
-@contextmanager
-def browser_on(node: Node, browser: Browser) -> Iterator[Browser]:
-    """A browser on a machine of that network: no other one reaches a page that is on its loopback."""
-    program = shutil.which("chromium")
-    assert program
-    starter = Path(node.home) / "chromium"
-    words = " ".join(map(str, node.namespace.wrap([program])))
-    starter.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
-    starter.chmod(0o755)
-    found = browser.browser_type.launch(executable_path=starter, args=OPTIONS)
-    try:
-        yield found
-    finally:
-        found.close()

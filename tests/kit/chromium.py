@@ -9,10 +9,13 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+
+from tests.kit.netns import Node
 
 PATIENCE_MS = 60_000  # what is waited for comes; how soon is not what these tests are about
 expect.set_options(timeout=PATIENCE_MS)
@@ -35,6 +38,22 @@ def chromium() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+@contextmanager
+def browser_on(node: Node, browser: Browser) -> Iterator[Browser]:
+    """A browser on a machine of that network: no other one reaches a page that is on its loopback."""
+    program = shutil.which("chromium")
+    assert program
+    starter = Path(node.home) / "chromium"
+    words = " ".join(map(str, node.namespace.wrap([program])))
+    starter.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    starter.chmod(0o755)
+    found = browser.browser_type.launch(executable_path=starter, args=OPTIONS)
+    try:
+        yield found
+    finally:
+        found.close()
 
 
 class Visit:
