@@ -96,6 +96,7 @@ class Filesystem:
         self._table.on_cold = folder.doom
         recover(stores, self._table, folder, was_clean=was_clean)
         self._committer = Committer(stores, ballast)
+        self._committer.sweep_hot = folder.sweep
         self._flusher = Flusher(stores, self._table, self._committer)
         reader = ContentReader(stores, self._table)
         self._sealer = Sealer(stores, self._table, reader, self._committer)
@@ -215,6 +216,10 @@ class Filesystem:
             TreeIoError: The host failed; nothing is lost.
         """
         self._committer.commit()
+
+    def give_back(self) -> None:
+        """Make all metadata durable, and give the host the room of what was removed. Fails as `commit` does."""
+        self._committer.give_back()
 
     def with_room(self, make: Callable[[], R]) -> R:
         """Make something new. If there is no room, what was removed a moment ago gives its own back first.

@@ -8,9 +8,11 @@ waits. The blocks that a set refers to were durable before they came into it.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from blockfs.engine.context import Stores
 from blockfs.engine.space.ballast import Ballast
@@ -18,16 +20,22 @@ from blockfs.errors import BlockfsError
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.space import host_space
 
+_COUNTED_S: Final = 0.5  # at most, until the host has counted what was removed
+_BEGUN_S: Final = 0.05  # if it has not begun to by then it had nothing to count
+_LOOK_S: Final = 0.005
+
 
 class Committer:
     """Commits the tree of one mount. Thread-safe.
 
     Attributes:
         written: Commits that wrote something.
+        sweep_hot: Removes hot files that have gone from the tree, and says whether there were any.
     """
 
     def __init__(self, stores: Stores, ballast: Ballast) -> None:
         self.written = 0
+        self.sweep_hot: Callable[[], bool] = lambda: False
         self._stores = stores
         self._ballast = ballast
         self._one_at_a_time = threading.Lock()
@@ -54,7 +62,8 @@ class Committer:
     def give_back(self) -> None:
         """Make everything durable, and wait until the host counts the room of what went with it as free.
 
-        btrfs lowers the use of a quota only with its own next transaction, which may be half a minute away.
+        btrfs lowers the use of a quota only with its own next transaction, which may be half a minute away. XFS takes
+        what was removed apart behind: 3 ms later for a file in one piece, half a second in 25,000.
 
         Raises:
             NoSpaceError: See `commit`.
@@ -62,9 +71,13 @@ class Committer:
         """
         self.commit()
         folder = self._stores.staging.path
-        if host_space(folder).is_quota:
+        before = host_space(folder)
+        swept = self.sweep_hot()
+        if before.is_quota:
             with suppress(OSError):  # what it can't write now is told by whoever syncs it
                 syncfs(folder)
+        elif swept:
+            _wait_until_counted(folder, before.available_bytes)
 
     def _commit(self) -> None:
         with self._stores.lock:
@@ -125,3 +138,14 @@ class Committer:
                 tree.retire(change_set)
         self._done = begun
         self._durable_sequence = sequence
+
+
+def _wait_until_counted(folder: bytes, before: int) -> None:
+    """Wait, shortly, until the room of a host has grown beyond `before` bytes, and grows no more."""
+    begun, seen = time.monotonic(), before
+    while (waited := time.monotonic() - begun) < _COUNTED_S:
+        time.sleep(_LOOK_S)
+        available = host_space(folder).available_bytes
+        if available <= seen and (seen > before or waited > _BEGUN_S):
+            return
+        seen = available

@@ -174,14 +174,17 @@ class HotFolder:
         """Note that a hot file may go; `sweep` removes it. Under the engine's lock."""
         self._doomed.append(key)
 
-    def sweep(self) -> None:
-        """Remove doomed files. Without the engine's lock: btrfs takes seconds for a large one."""
+    def sweep(self) -> bool:
+        """Remove doomed files; says whether there were any. Without the engine's lock: btrfs takes seconds for one."""
+        is_any = False
         while self._doomed:
             try:
                 key = self._doomed.pop()
             except IndexError:
-                return
+                break
             self.unlink(key)
+            is_any = True
+        return is_any
 
     def unlink(self, key: Key) -> None:
         """Remove a hot file; one that is gone is fine. What the host refuses is left to the next mount."""

@@ -11,7 +11,7 @@ def gc(session: Conversation, _request: Gc) -> Reply:
     """Remove blocks that nothing refers to."""
     filesystem = session.filesystem
     done = maintenance.gc(
-        filesystem.blocks, filesystem.tree, filesystem.ballast, commit=filesystem.commit, stop=session.stop
+        filesystem.blocks, filesystem.tree, filesystem.ballast, commit=filesystem.give_back, stop=session.stop
     )
     session.mount.counters.collected(done)
     return done

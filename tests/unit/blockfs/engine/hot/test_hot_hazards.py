@@ -27,7 +27,7 @@ from blockfs.engine.hot.naming import block_id_of
 from blockfs.errors import CorruptionError, NoSpaceError
 from blockfs.runtime.linux import punch_hole
 from blockfs.runtime.reflink import share_equal
-from blockfs.tree.schema import HotState
+from blockfs.tree.schema import ROOT_INO, HotState
 from tests.kit.hostfs import reflinking, run
 from tests.unit.blockfs.engine.hot.hosts import (
     BLOCK,
@@ -307,6 +307,24 @@ def test_a_full_host_fails_writers_and_loses_nothing(tmp_path: Path) -> None:
         filesystem.close()
         del filesystem
         gc.collect()
+
+
+def test_the_room_of_a_removed_file_is_there_for_who_needs_it(filesystem: Filesystem) -> None:
+    """Breaks if the host has it only once a second has gone by."""
+    ino = create(filesystem, b"f")
+    os.pwrite(hot(filesystem, ino), noise(4 * BLOCK), 0)
+    filesystem.files.flush()
+    filesystem.hot.release(ino)
+    filesystem.namespace.unlink(ROOT_INO, b"f")
+    left: list[int] = []
+
+    def make() -> None:
+        left.append(len(os.listdir(filesystem.volume.hot_path)))
+        if len(left) == 1:
+            raise NoSpaceError("full")
+
+    filesystem.with_room(make)
+    assert left == [1, 0]
 
 
 def fill(fd: int, at: int) -> int:
