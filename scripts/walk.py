@@ -40,7 +40,8 @@ def main() -> int:
 
     with tempfile.TemporaryDirectory(prefix="blocksync-walk-") as home, chromium() as browser:
         told = walk(Path(home), browser, take)
-    (PICTURES / "walk-terminal.svg").write_text(drawn(told))
+    for step, text in told.items():
+        (PICTURES / f"walk-{step}.svg").write_text(drawn(text))
     return 0
 
 

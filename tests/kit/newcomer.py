@@ -16,28 +16,40 @@ from playwright.sync_api import Browser, expect
 from tests.kit import debian
 from tests.kit.chromium import Visit, visit
 
-TYPED: Final = """\
+TYPED: Final = {
+    "install": """\
 apt-get install -y --no-install-recommends /blocksync.deb
 blocksync --version
+""",
+    "serve": """\
 blocksync serve /srv/server --listen 127.0.0.1:0 &
+""",
+    "link": """\
 mkdir desk laptop
 blocksync link desk pithos+$SERVER/v1/default/work --token-file /srv/server/token
 blocksync link laptop pithos+$SERVER/v1/default/work --token-file /srv/server/token
+""",
+    "sync": """\
 echo 'what both know' > desk/report.txt
 blocksync reconcile desk
 blocksync reconcile laptop
+""",
+    "edit": """\
 echo 'written at the desk' > desk/report.txt
 echo 'written on the laptop, later' > laptop/report.txt
 blocksync reconcile desk
 blocksync reconcile laptop || true
+""",
+    "ui": """\
 blocksync watch &
 blocksync ui --listen 127.0.0.1:0
-"""
-"""What is typed. The end of a line in the background, and where the server is, are the script's to wait for."""
+""",
+}
+"""What is typed, by steps. The end of a line in the background, and where the server is, the script waits for."""
 
 _BEFORE: Final = """\
 apt-get -qq update
-mkdir -p /root/me && cd /root/me
+mkdir -p /seen /root/me && cd /root/me
 export BLOCKSYNC_PEERS=off LC_ALL=C.UTF-8
 """
 _SERVED: Final = "until grep -q listening /told; do sleep 0.1; done; SERVER=$(sed -n 's/.*listening on //p' /told)"
@@ -53,25 +65,25 @@ Take = Callable[[Visit, str], None]
 
 
 def script() -> str:
-    """What runs in the tree: each line is shown, with what it says, in /seen."""
+    """What runs in the tree: each line is shown, with what it says, in a file of its step below /seen."""
     lines = [_BEFORE]
-    for line in TYPED.splitlines():
-        quoted = line.replace("'", "'\\''")
-        lines.append(f"echo '$ {quoted}' >>/seen")
+    for step, line in ((step, line) for step, typed in TYPED.items() for line in typed.splitlines()):
+        quoted, seen = line.replace("'", "'\\''"), f"/seen/{step}"
+        lines.append(f"echo '$ {quoted}' >>{seen}")
         if line.startswith("apt-get"):
-            lines.append(f"{line} >/told 2>&1; tail -n 1 /told >>/seen")
+            lines.append(f"{line} >/told 2>&1; tail -n 1 /told >>{seen}")
         elif line.endswith(" &"):
             lines.append(f"{line.removesuffix(' &')} >/told 2>&1 &")
-            lines.append(_SERVED if " serve " in line else _WATCHED)
+            lines.append(f"{_SERVED}; grep listening /told >>{seen}" if " serve " in line else _WATCHED)
         elif " ui " in line:
-            lines.append(f"{line} >/link.new && cat /link.new >>/seen && mv /link.new /link")
+            lines.append(f"{line} >/link.new && cat /link.new >>{seen} && mv /link.new /link")
         else:
-            lines.append(f"{{ {line}; }} >>/seen 2>&1")
+            lines.append(f"{{ {line}; }} >>{seen} 2>&1")
     return "\n".join([*lines, _AFTER])
 
 
-def walk(home: Path, browser: Browser, take: Take) -> str:
-    """Take the way; what was typed and said in the terminal.
+def walk(home: Path, browser: Browser, take: Take) -> dict[str, str]:
+    """Take the way; what was typed and said in the terminal, by steps.
 
     Args:
         home: For the package and the tree.
@@ -92,7 +104,7 @@ def walk(home: Path, browser: Browser, take: Take) -> str:
         (tree / "done").touch()
         told, _ = running.communicate()
     assert told.endswith("written on the laptop, later\n" * 2 + "all of it\n"), told
-    return (tree / "seen").read_text()
+    return {step: (tree / "seen" / step).read_text() for step in TYPED}
 
 
 def settle(seen: Visit, take: Take) -> None:

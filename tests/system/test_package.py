@@ -166,7 +166,8 @@ def newcomer(home: Path) -> None:
     """From the package on a fresh tree to a conflict that is settled on the page, in a browser."""
     with chromium() as browser:
         told = walk(home, browser, lambda _seen, _step: None)
-    assert f"blocksync {version()} (build " in told
+    assert f"blocksync {version()} (build " in told["install"]
+    assert all(told.values())
 
 
 KINDS: tuple[Callable[[Path], None], ...] = (by_pip, by_pipx, debian_package, in_a_container, newcomer)
