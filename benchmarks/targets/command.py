@@ -27,6 +27,7 @@ PARTS: Final[dict[str, Callable[[Places, Sizes], list[rows.Row]]]] = {
     "copies": copies.run,
     "memory": copies.memory,
     "company": company.run,
+    "applying": company.run_applying,
     "handlers": handlers.run,
 }
 NATIVE: Final = "native"

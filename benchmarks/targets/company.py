@@ -32,10 +32,16 @@ def run(places: Places, sizes: Sizes) -> list[Row]:
     """Rows about company."""
     ours = places.raw[OURS]
     rows = chores(ours, sizes, is_native=places.is_native)
-    rows += applying(ours, sizes, is_native=places.is_native)
     rows.append(clients(places, sizes))
     for place in places.raw.values():
         place.tidy()
+    return rows
+
+
+def run_applying(places: Places, sizes: Sizes) -> list[Row]:
+    """The rows about requests beside a pull, a part by itself: they take as long as all others together."""
+    rows = applying(places.raw[OURS], sizes, is_native=places.is_native)
+    places.raw[OURS].tidy()
     return rows
 
 
@@ -94,7 +100,7 @@ def applying(ours: Place, sizes: Sizes, *, is_native: bool) -> list[Row]:
             notes = pull.applied(first / name, ours.folder / name)
             ours.settle()
         other.run(BLOCKSYNC, "unlink", ours.folder)
-    return [replace(row, notes=notes) for row in _rows("applying", found, idle, is_native=is_native)]
+    return [replace(row, notes=notes) for row in _rows("applying", found, idle, part="applying", is_native=is_native)]
 
 
 def make_mixed(folder: Path, size_bytes: int) -> None:
@@ -167,22 +173,25 @@ def _sizes(folder: Path) -> dict[str, int]:
 
 
 def _rows(
-    what: str, found: list[tuple[float, float]], idle: list[tuple[float, float]], *, is_native: bool
+    what: str,
+    found: list[tuple[float, float]],
+    idle: list[tuple[float, float]],
+    *,
+    part: str = "company",
+    is_native: bool,
 ) -> list[Row]:
     """Rows about one chore: a multiple of idle, or milliseconds in a native mount."""
     p99, quiet = [each for each, _ in found], [each for each, _ in idle]
     if not is_native:
-        return [times("company", f"p99 of direct requests while {what}", 3.0, p99, "idle, ms", quiet)]
+        return [times(part, f"p99 of direct requests while {what}", 3.0, p99, "idle, ms", quiet)]
     return [
-        _told(f"p99 of direct requests while {what}", 20.0, p99, quiet),
-        _told(f"slowest direct request while {what}", 300.0, [each for _, each in found], [w for _, w in idle]),
+        _told(f"p99 of direct requests while {what}", 20.0, p99, quiet, part),
+        _told(f"slowest direct request while {what}", 300.0, [each for _, each in found], [w for _, w in idle], part),
     ]
 
 
-def _told(work: str, limit_ms: float, found: list[float], quiet: list[float]) -> Row:
-    return Row(
-        part="company", work=work, unit="ms", values=found, limit=limit_ms, beside="idle, ms", beside_values=quiet
-    )
+def _told(work: str, limit_ms: float, found: list[float], quiet: list[float], part: str) -> Row:
+    return Row(part=part, work=work, unit="ms", values=found, limit=limit_ms, beside="idle, ms", beside_values=quiet)
 
 
 def slow_ms(place: Place, chore: Callable[[], object], sizes: Sizes) -> tuple[float, float]:
