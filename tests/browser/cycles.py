@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, expect
 
@@ -101,6 +102,41 @@ def a_daemon_that_was_killed_is_used_again_by_a_new_link(sync: Sync, browser: Br
             two = sync.folder("two")
             again.until_there(two / "file", b"made while it was paused")
             assert not seen.flaws()
+
+
+def pages_that_wait_fail_or_find_nothing_are_as_readable(sync: Sync, browser: Browser) -> None:
+    """A plan for which the server takes its time, then one of a server that is gone; roots to choose, and no page."""
+    with gate_to(sync.address) as gate:
+        one = folder_behind(gate, sync, "one")
+        sync.reconcile(one)
+        sync("pause", one)
+        with watching(sync.home / "watch.log") as daemon:
+            daemon.until_root(one, "paused")
+            with visit(browser, link_of(sync)) as seen:
+                page = seen.page
+                page.get_by_role("link", name="one").click()
+                expect(page.get_by_text("What waits, and why")).to_be_visible()
+                place = urlsplit(page.url).path
+                gate.hold()
+                page.get_by_role("link", name="What would the next cycle do?").click()
+                expect(page.get_by_text("This page shows what was found as soon as it is there.")).to_be_visible()
+                assert not seen.flaws()
+                gate.open()
+                expect(page.get_by_role("heading", name="What the next cycle would do")).to_be_visible()
+                assert not seen.flaws()
+                for chosen in ("Conflicts", "Trash", "Server", "Volumes"):
+                    page.get_by_role("navigation").get_by_role("link", name=chosen).click()
+                    expect(page.get_by_role("heading", name=chosen, exact=True)).to_be_visible()
+                    assert not seen.flaws()
+                assert not seen.complaints
+                seen.go("/nothing")
+                expect(page.get_by_role("heading", name="Not found")).to_be_visible()
+                assert not seen.flaws()
+                seen.complaints.clear()  # the browser says that it was not found, as it should
+                one.rename(sync.home / "elsewhere")
+                seen.go(f"{place}/plan?again=1")
+                expect(page.get_by_role("link", name="Try again")).to_be_visible()
+                assert not seen.flaws()
 
 
 def folder_behind(gate: Gate, sync: Sync, name: str, *options: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from urllib.parse import urljoin
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -20,6 +21,7 @@ from tests.browser.conflicts import (
 from tests.browser.cycles import (
     a_daemon_that_was_killed_is_used_again_by_a_new_link,
     a_slow_sync_tells_what_it_has_done_and_what_is_left,
+    pages_that_wait_fail_or_find_nothing_are_as_readable,
     run_now_fetches_what_nobody_told_of,
 )
 from tests.browser.many import (
@@ -32,7 +34,7 @@ from tests.browser.visits import Flow, link_of
 from tests.browser.volumes import a_map_tells_what_a_disk_shares, a_server_shows_accounts_containers_and_quotas
 from tests.integration.syncing import Sync, in_conflict
 from tests.integration.watching import watching
-from tests.kit.chromium import NARROW, WIDE, Visit, visit
+from tests.kit.chromium import NARROW, WIDE, Visit, flaws, visit
 
 NAMES = ("<img src=x onerror=alert(1)>", "שלום עולם.txt", "x" * 255, "inv\u202efdp.exe")
 
@@ -192,6 +194,10 @@ def a_link_opens_one_browser_and_no_second(sync: Sync, browser: Browser) -> None
             other = browser.new_context().new_page()
             other.goto(link)
             expect(other.get_by_text("This link is used up")).to_be_visible()
+            assert not flaws(other)
+            other.goto(urljoin(link, "/"))
+            expect(other.get_by_text("This page is closed")).to_be_visible()
+            assert not flaws(other)
             other.context.close()
 
 
@@ -290,6 +296,7 @@ FLOWS: tuple[Flow, ...] = (
     run_now_fetches_what_nobody_told_of,
     a_slow_sync_tells_what_it_has_done_and_what_is_left,
     a_daemon_that_was_killed_is_used_again_by_a_new_link,
+    pages_that_wait_fail_or_find_nothing_are_as_readable,
 )
 
 

@@ -86,12 +86,8 @@ class Visit:
         self.page.goto(f"http://{self._host}{path}")
 
     def flaws(self) -> list[str]:
-        """What axe finds of contrast, labels, order and roles on the page as it is now."""
-        found = Axe().run(self.page)
-        return [
-            f"{each['id']}: {each['help']}: {[node['html'] for node in each['nodes']]}"
-            for each in found.response["violations"]
-        ]
+        """What axe finds on the page as it is now."""
+        return flaws(self.page)
 
     def _complain(self, what: str, text: str) -> None:
         self.complaints.append(f"{what}: {text}")
@@ -99,6 +95,18 @@ class Visit:
     def _note(self, url: str) -> None:
         if urlsplit(url).netloc != self._host:
             self._complain("request", url)
+
+
+def flaws(page: Page) -> list[str]:
+    """What axe finds of contrast, labels, order and roles on a page as it is now: dark and light, then as it was."""
+    was_dark = bool(page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches"))
+    found: list[str] = []
+    for is_dark in (not was_dark, was_dark):
+        page.emulate_media(color_scheme="dark" if is_dark else "light")
+        for each in Axe().run(page).response["violations"]:
+            places = [node["html"] for node in each["nodes"]]
+            found.append(f"{'dark' if is_dark else 'light'}: {each['id']}: {each['help']}: {places}")
+    return found
 
 
 @contextmanager

@@ -96,3 +96,16 @@ function leave() {
 document.addEventListener("visibilitychange", () => { if (document.hidden) leave(); else follow(); });
 window.addEventListener("focus", follow);
 follow();
+
+// A page that waits for a look asks for itself, and is loaded anew only when there is something else: nobody's reading
+// is interrupted.
+async function wait() {
+  try {
+    const text = await (await fetch(location.href)).text();
+    const now = new DOMParser().parseFromString(text, "text/html");
+    if (!now.body.dataset.waits) return location.reload();
+    document.querySelector(".looking").textContent = now.querySelector(".looking").textContent;
+  } catch { /* the next time, perhaps */ }
+  setTimeout(wait, 1000);
+}
+if (document.body.dataset.waits) setTimeout(wait, 1000);
