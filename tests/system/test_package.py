@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests import effort
+from tests.kit.booted import PACKAGES, booted
 from tests.kit.chromium import chromium
 from tests.kit.debian import debian_tree, done, package, run_in
 from tests.kit.newcomer import walk
 from tests.system.namespaces import PROJECT
 
 CONSTRAINTS = PROJECT / "scripts/constraints.txt"
+UNITS = PROJECT / "tests/system/units.sh"
 COMMIT = ("git", "-c", f"safe.directory={PROJECT}", "describe", "--always", "--dirty", "--abbrev=12")
 
 
@@ -63,17 +65,35 @@ def version() -> str:
 def debian_package(home: Path) -> None:
     """Installed, used, upgraded, removed and purged, as root, by apt: nothing is cut off while it is mounted."""
     deb = package(home)
-    newer = home / "newer.deb"
-    done("dpkg-deb", "-R", deb, home / "unpacked")
-    control = home / "unpacked/DEBIAN/control"
-    control.write_text(control.read_text().replace(f"Version: {version()}", f"Version: {version()}+later"))
-    done("dpkg-deb", "-Zxz", "-z0", "--root-owner-group", "--build", home / "unpacked", newer)
+    [newer] = relabelled(deb, home, "+later")
     tree = debian_tree(home / "tree")
     for file, name in ((deb, "now.deb"), (newer, "later.deb")):
         (tree / name).write_bytes(file.read_bytes())
     told = run_in(tree, _LIFE)
     assert told.endswith("all of it\n")
     assert f"blocksync {version()} (build " in told
+
+
+def under_systemd(home: Path) -> None:
+    """Each unit under a real systemd, in a guest: it starts, with the rights that it says and no others, and works."""
+    deb = package(home)
+    tree = debian_tree(home / "tree", *PACKAGES)
+    for file, name in zip(relabelled(deb, home, "", "+later"), ("now.deb", "later.deb"), strict=True):
+        (tree / name).write_bytes(file.read_bytes())
+    run_in(tree, "dpkg --install /now.deb >/dev/null; useradd --create-home ann")
+    assert booted(tree, UNITS.read_text(), home).endswith("all of it\n")
+
+
+def relabelled(deb: Path, home: Path, *suffixes: str) -> list[Path]:
+    """The same package with other versions, not compressed."""
+    done("dpkg-deb", "-R", deb, home / "unpacked")
+    control, made = home / "unpacked/DEBIAN/control", []
+    text = control.read_text()
+    for suffix in suffixes:
+        control.write_text(text.replace(f"Version: {version()}", f"Version: {version()}{suffix}"))
+        made.append(home / f"relabelled{suffix}.deb")
+        done("dpkg-deb", "-Zxz", "-z0", "--root-owner-group", "--build", home / "unpacked", made[-1])
+    return made
 
 
 def in_a_container(home: Path) -> None:
@@ -170,7 +190,7 @@ def newcomer(home: Path) -> None:
     assert all(told.values())
 
 
-KINDS: tuple[Callable[[Path], None], ...] = (by_pip, by_pipx, debian_package, in_a_container, newcomer)
+KINDS: tuple[Callable[[Path], None], ...] = (by_pip, by_pipx, debian_package, in_a_container, newcomer, under_systemd)
 
 
 @pytest.mark.parametrize("kind", KINDS[: effort.count("packages")], ids=lambda kind: kind.__name__)
