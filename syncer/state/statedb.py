@@ -91,12 +91,22 @@ class StateDB:
             except lmdb.NotFoundError:
                 raise NotFoundError(f"{path} holds no state: link the root first") from None
             for name in _LATER:
-                with contextlib.suppress(lmdb.NotFoundError):
-                    self._tables[name] = environment.open_db(name.encode(), txn=txn, create=lock is not None)
+                self._open_later(txn, name)
         if new:
             self._begin()
         else:
             self._check_format()
+
+    def _open_later(self, txn: lmdb.Transaction, name: str) -> None:
+        """Open a table that states of older versions lack; who writes makes it, and no row is another for that."""
+        try:
+            self._tables[name] = self._environment.open_db(name.encode(), txn=txn, create=False)
+        except lmdb.NotFoundError:
+            if self._lock is None:
+                return
+            self._tables[name] = self._environment.open_db(name.encode(), txn=txn)
+            if txn.get(STAMP_KEY, db=self._tables["meta"]) is not None:
+                self._stamp(txn, rows=False)
 
     # --- opening and closing
 
@@ -247,9 +257,12 @@ class StateDB:
         assert self._lock is not None, "opened read-only"
         with self._writing, self._errors(), self._environment.begin(write=True) as txn:
             yield txn
-            number, raw = txn.id(), txn.get(STAMP_KEY, db=self._tables["meta"])
-            stamp = after_write(None if raw is None else bytes(raw), number, rows=rows)
-            txn.put(STAMP_KEY, stamp, db=self._tables["meta"])
+            self._stamp(txn, rows=rows)
+
+    def _stamp(self, txn: lmdb.Transaction, *, rows: bool) -> None:
+        raw = txn.get(STAMP_KEY, db=self._tables["meta"])
+        stamp = after_write(None if raw is None else bytes(raw), txn.id(), rows=rows)
+        txn.put(STAMP_KEY, stamp, db=self._tables["meta"])
 
     # --- base
 
