@@ -22,12 +22,19 @@ def children() -> set[str]:
     return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
 
 
+def namespaces() -> set[int]:
+    """Networks in which any process is that this one has started, by inode."""
+    return {Path(f"/proc/{child}/ns/net").stat().st_ino for child in children()}
+
+
 def test_a_neighbour_gives_nearly_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "SERVER_MBIT_S", SLOW_MBIT_S)
     image = tmp_path / "golden.img"
     image.write_bytes(os.urandom(SIZE))
     said: list[str] = []
+    before = namespaces()
     neighbours.show(tmp_path / "lan", image, said.append)
+    assert namespaces() <= before | {Path("/proc/self/ns/net").stat().st_ino}
     (text,) = said
     assert len(text.splitlines()) == 2
     told = re.search(r"golden\.img came as (\d+) blocks from the neighbour and (\d+) from the server", text)

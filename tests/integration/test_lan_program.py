@@ -16,7 +16,7 @@ import pytest
 from syncer.peer.links.capability import CAP_NET_RAW
 from tests import effort
 from tests.kit.netns import Lan
-from tests.kit.program import BLOCKSYNC, Machine, Site, has_peer, is_there
+from tests.kit.program import BLOCKSYNC, CONTAINER, Machine, Site, has_peer, is_there
 
 SHARE_BLOCK = 64 << 10
 SLOW_MBIT_S = 8.0  # so that the server can't have sent all before a neighbour has answered
@@ -165,6 +165,25 @@ def a_reconcile_without_a_daemon_asks_its_neighbour(two: tuple[Machine, Machine]
     assert summary["blocks_from_peers"] > 0
     assert summary["blocks_received"] + summary["blocks_from_peers"] >= 16 * MIB // SHARE_BLOCK
     assert f"{summary['blocks_from_peers']} from peers" in other("status")
+
+
+def roots_of_one_folder_of_a_container_are_neighbours(two: tuple[Machine, Machine]) -> None:
+    """`?prefix=`: a share of its own, with a key of its own below the prefix."""
+    one, other = two
+    data = os.urandom(16 * MIB)
+    parts = [machine.node.home / "part" for machine in two]
+    for machine, part in zip(two, parts, strict=True):
+        part.mkdir()
+        machine("unlink", machine.root)
+        machine.link(part, f"{CONTAINER}?prefix=inside")
+    (parts[0] / "image").write_bytes(data)
+    one("reconcile", parts[0])
+    one.watch()
+    one.until("peers", is_there)
+    one.server.node.shape(SLOW_MBIT_S)
+    summary = other.json("reconcile", parts[1])
+    assert (parts[1] / "image").read_bytes() == data
+    assert summary["blocks_from_peers"] > 0
 
 
 def one_pull_has_blocks_of_this_machine_of_a_neighbour_and_of_the_server(two: tuple[Machine, Machine]) -> None:
@@ -342,6 +361,7 @@ CASES = (
     a_daemon_looks_for_the_key_as_soon_as_it_is_wanted,
     a_reconcile_that_is_told_so_asks_nobody,
     a_reconcile_of_a_root_whose_peers_are_off_asks_nobody,
+    roots_of_one_folder_of_a_container_are_neighbours,
 )
 
 

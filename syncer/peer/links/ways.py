@@ -6,7 +6,7 @@ be asked, it must be known. Rules:
 - The best carrier always.
 - Another one if somebody was heard by it within ten minutes, and by none that is better.
 - Another one once in ten minutes all the same, at the first question that fits: who is there answers, and is known.
-- HELLO and BYE by all: they are rare, and nobody answers them, so they find out nothing.
+- HELLO and BYE by all: they are rare, and are no such question: nobody answers BYE, and HELLO not everybody.
 
 Whom both reach gets a frame twice, with one counter: the second is a replay and dropped. All copies together keep to
 the budget of the interface, and extra ones to a quarter of it, so that they never displace many of the first ones.
