@@ -16,18 +16,25 @@ from pathlib import Path
 
 import pytest
 
+from blockfs.engine import volume as volumes
+from blockfs.engine.config import EngineConfig
+from blockfs.engine.filesystem import Filesystem
 from tests import effort
 from tests.conftest import Mounted, check_fuse, module_home, mounted_below
 from tests.kit.hostfs import MIB, mounted_file
 from tests.system.posix import Pair
+from tests.system.worlds import OnCalls, OnMount, World
 
 BOTH = ("pyfuse3", "kernel")
+ALONE = "calls"
+"""No mount: `Calls` without a kernel. Only for modules that use nothing but `world`."""
 NATIVE = "native"
 """Our own front-end, on a host with reflinks."""
 EVERY_DAY = {"test_posix_users", "test_posix_files", "test_file_handles", "test_posix_machine"}
 """Modules that run on both every day: they cost seconds, and ask for most of what the kernel can ask for."""
 NATIVELY = EVERY_DAY | {
     *("test_posix_names", "test_posix_tools", "test_filesystem", "test_kernel_operations", "test_maps"),
+    *("test_semantics", "test_semantics_ours"),
 }
 """Modules that run on native mounts, too, every day."""
 
@@ -113,6 +120,21 @@ def pair(open_mount: Mounted, ext4: Path, request: pytest.FixtureRequest) -> Pai
         path.mkdir()
         path.chmod(0o777)
     return made
+
+
+@pytest.fixture
+def world(frontend: str | None, request: pytest.FixtureRequest) -> Iterator[World]:
+    """An empty directory, and what a program can do there."""
+    if frontend != ALONE:
+        mounted = OnMount(request.getfixturevalue("shared_mount"), request.getfixturevalue("place"))
+        yield mounted
+        mounted.end()
+        return
+    path = os.fsencode(request.getfixturevalue("tmp_path") / "volume")
+    volumes.init(path)
+    filesystem = Filesystem.open(path, EngineConfig(background=False))
+    yield OnCalls(filesystem)
+    filesystem.abandon()
 
 
 @pytest.fixture
