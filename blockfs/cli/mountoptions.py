@@ -61,7 +61,7 @@ OF_MOUNT: Final = frozenset(
 OF_MOUNT_PREFIXES: Final = ("x-", "X-", "user=", "comment=", "uhelper=", "helper=")
 
 _ADVICE: Final = {
-    "remount": "a blocksync mount can't be changed in place: unmount it and mount it again",
+    "remount": "the kernel alone changes a mount that is there (`mount -i -o remount,ro`); else mount it again",
     "allow_root": "use allow_other, and permissions",
     "strictatime": "access times are not kept that exactly",
     "lazytime": "access times are not kept that exactly",

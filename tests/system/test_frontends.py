@@ -152,6 +152,21 @@ def test_a_signal_while_an_answer_is_waited_for_changes_nothing(served: Mounted)
     assert path.stat().st_size == 50 << 16
 
 
+def test_the_kernel_makes_a_mount_read_only_and_back_while_it_is_there(served: Mounted) -> None:
+    """What was written before is there, by whomever the mount is made anew."""
+    path = served.path / "file"
+    path.write_bytes(b"before")
+    subprocess.run(["mount", "-i", "-o", "remount,ro", served.path], check=True)
+    with pytest.raises(OSError, match="Read-only file system"):
+        path.write_bytes(b"refused")
+    assert path.read_bytes() == b"before"
+    subprocess.run(["mount", "-i", "-o", "remount,rw", served.path], check=True)
+    path.write_bytes(b"after")
+    served.umount()
+    served.remount()
+    assert path.read_bytes() == b"after"
+
+
 def test_an_ordinary_user_mounts_without_libfuse() -> None:
     shown = passed("""
         chown 65534:65534 /mnt/m

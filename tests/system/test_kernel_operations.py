@@ -181,6 +181,24 @@ def test_a_plain_copy_of_an_image_is_a_clone(place: Path, shared_mount: Mounted)
     assert json.loads(shared_mount.run("stats", shared_mount.path, "--json").stdout)["staged_bytes"] < MIB
 
 
+def test_requests_are_of_1_mib(mounted: Mounted) -> None:
+    """Eight of them for what a program writes and reads by two calls; on a native mount none."""
+    path = mounted.path / "file"
+    path.touch()
+    mode = json.loads(mounted.run("stats", mounted.path, "--json").stdout)["mode"]
+    expected = 0 if mode == "native" else 4
+    fd = os.open(path, os.O_RDWR | os.O_DIRECT)
+    try:
+        with mmap.mmap(-1, 4 * MIB) as buffer:
+            before = requests(mounted)
+            assert os.pwritev(fd, [buffer], 0) == 4 * MIB
+            assert os.preadv(fd, [buffer], 0) == 4 * MIB
+            after = requests(mounted)
+    finally:
+        os.close(fd)
+    assert [after.get(kind, 0) - before.get(kind, 0) for kind in ("write", "read")] == [expected, expected]
+
+
 def requests(mount: Mounted) -> dict[str, int]:
     return dict(json.loads(mount.run("stats", mount.path, "--json").stdout)["requests"])
 
