@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -84,6 +85,30 @@ def test_pyfuse3_is_an_extra_and_who_asks_for_it_is_told_how_to_get_it(destinati
     assert "make install EXTRAS=fuse" in said
     assert '"frontend":"kernel"' in said
     assert "volumes can be mounted" in said
+
+
+NOTES_ITS_ARGUMENTS = """#!/bin/sh
+echo "$(basename "$0") $*" >>"$ASKED"
+case $* in *venv*) mkdir -p .venv/bin && cp "$0" .venv/bin/python ;; esac
+"""
+
+
+def test_the_demo_asks_for_no_compiler_no_libfuse_and_no_extra(tmp_path: Path) -> None:
+    """What it installs is what `make install` does in these tests, where every compiler fails."""
+    clone = tmp_path / "clone"
+    shutil.copytree(PROJECT / "scripts", clone / "scripts", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("Makefile", "setup.cfg"):
+        shutil.copy(PROJECT / name, clone)
+    for path in (clone / "scripts/packages", tmp_path / "python"):
+        path.write_text(NOTES_ITS_ARGUMENTS)
+        path.chmod(0o755)
+    asked = tmp_path / "asked"
+    environment = {**os.environ, "ASKED": str(asked), "PYTHON": str(tmp_path / "python")}
+    subprocess.run(["make", "bootstrap"], cwd=clone, env=environment, check=True)
+    packages, *_, pip = asked.read_text().splitlines()
+    assert packages.startswith("packages python3 ")
+    assert not {*COMPILERS, "python3-dev", "libc6-dev", "libfuse3-dev"} & set(packages.split())
+    assert pip.endswith("-c scripts/constraints.txt -e .")
 
 
 def test_another_extra_is_refused_by_name(destination: Path) -> None:

@@ -169,6 +169,20 @@ def test_a_large_clean_file_is_kept_for_the_next_open(filesystem: Filesystem) ->
     assert filesystem.hot.open(ino) == fd
 
 
+def test_only_so_many_clean_files_are_kept_those_that_were_used_last(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks if each image that was ever opened costs a descriptor for ever."""
+    monkeypatch.setattr(hotfiles, "_KEPT", 2)
+    inodes = [create(filesystem, name) for name in (b"a", b"b", b"c", b"d")]
+    for number, ino in enumerate(inodes):
+        os.pwrite(hot(filesystem, ino), noise(2 << 20, number), 0)
+        filesystem.hot.release(ino)
+    filesystem.files.flush()
+    filesystem.hot.tidy()
+    assert [filesystem.hot.is_hot(ino) for ino in inodes] == [False, False, True, True]
+
+
 def test_on_a_nearly_full_host_the_oldest_clean_files_go(
     filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
