@@ -302,6 +302,11 @@ def peers(home: Path, browser: Browser) -> None:
             connected = seen.page.get_by_role("row").filter(has_text=re.compile(r"/s.*MiB.*yes"))
             expect(connected).to_have_count(2)
             take(seen, "peers")
+            here.until("status", lambda live: live["phase"] == "idle" and (here.root / "disk.img").is_file())
+            seen.go("/")
+            seen.page.locator("main").get_by_role("link", name="root").click()
+            expect(seen.page.get_by_role("heading", name="Where blocks came from")).to_be_visible()
+            take(seen, "origins")
 
 
 def take(seen: Visit, name: str, *, whole: bool = False) -> None:

@@ -162,12 +162,13 @@ class SnapshotFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SharerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that shares: its distinct blocks, those that others have, and with whom it shares most."""
+    """A file that shares: its distinct blocks, those that others have and their bytes, with whom it shares most."""
 
     path: bytes
     size_bytes: int
     blocks: int
     shared: int
+    shared_bytes: int
     other: bytes
 
 

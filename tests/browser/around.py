@@ -93,3 +93,11 @@ def peers_give_blocks_and_a_ban_is_lifted(sync: Sync, browser: Browser) -> None:
             assert (other.root / "more").read_bytes() == more
             assert other.json("peers")["figures"]["blocks_from_peers"] > 0
             assert not seen.flaws()
+            seen.go("/")
+            page.locator("main").get_by_role("link", name="root").click()
+            expect(page.get_by_role("heading", name="Where blocks came from")).to_be_visible()
+            legend = [each.partition(" ") for each in page.locator(".legend li").all_inner_texts()]
+            count_of = {words: count for count, _, words in legend}
+            assert count_of.keys() >= {"from the server", "from peers", "from other roots", "from the root itself"}
+            assert count_of["from peers"] != "0"
+            assert not seen.flaws()

@@ -30,6 +30,7 @@ from tests.browser.many import (
     all_of_it_goes_by_keyboard,
     ten_thousand_conflicts_are_shown_page_by_page,
 )
+from tests.browser.narrow import the_longest_names_fit_on_every_page
 from tests.browser.visits import Flow, link_of
 from tests.browser.volumes import a_map_tells_what_a_disk_shares, a_server_shows_accounts_containers_and_quotas
 from tests.integration.syncing import Sync, in_conflict
@@ -297,6 +298,7 @@ FLOWS: tuple[Flow, ...] = (
     a_slow_sync_tells_what_it_has_done_and_what_is_left,
     a_daemon_that_was_killed_is_used_again_by_a_new_link,
     pages_that_wait_fail_or_find_nothing_are_as_readable,
+    the_longest_names_fit_on_every_page,
 )
 
 

@@ -61,7 +61,12 @@ def volume(uuid: str, history: History) -> VolumeFacts:
         ),
         sharers=tuple(
             SharerFacts(
-                path=each.path, size_bytes=each.size_bytes, blocks=each.blocks, shared=each.shared, other=each.other
+                path=each.path,
+                size_bytes=each.size_bytes,
+                blocks=each.blocks,
+                shared=each.shared,
+                shared_bytes=min(each.shared * told.block_size, each.size_bytes),
+                other=each.other,
             )
             for each in told.sharers
         ),

@@ -190,7 +190,7 @@ def view_volume(facts: VolumeFacts, now_s: float) -> VolumeView:
     """What is in one."""
     ratio = facts.filled_bytes / facts.now.unique_bytes if facts.now.unique_bytes else 1.0
     return VolumeView(
-        summary=f"{counted(facts.files, 'file', 'files')}; each stored byte stands for {ratio:.2f}",
+        summary=f"{counted(facts.files, 'file', 'files')}; each unique byte stands for {ratio:.2f}",
         plot=view_plot(facts.past, facts.now, now_s),
         sharers=tuple(_sharer(each) for each in facts.sharers),
         snapshots=tuple(_snapshot(each, now_s) for each in facts.snapshots),
@@ -332,7 +332,7 @@ def _sharer(each: SharerFacts) -> SharerView:
         path=name(each.path),
         size=size(each.size_bytes),
         percent=round(100 * each.shared / max(1, each.blocks)),
-        shared=f"{100 * each.shared // max(1, each.blocks)} %",
+        shared=f"{size(each.shared_bytes)} ({100 * each.shared // max(1, each.blocks)} %)",
         other=name(each.other),
     )
 

@@ -15,13 +15,16 @@ from tests.unit.syncer.ui.conftest import Page
 UUID: Final = "0f8fad5b-d9cb-469f-a165-70867728950e"
 MOUNT: Final = MountFacts(uuid=UUID, volume=b"/v", mountpoint=b"/home/me/<b>images", staged_bytes=4096)
 NOW: Final = Use(at_s=1_800_000_000.0, logical_bytes=3 << 30, unique_bytes=1 << 30, stored_bytes=1 << 30)
+MOST: Final = SharerFacts(
+    path=b"caf\xe9+<u>.img", size_bytes=1 << 30, blocks=1000, shared=995, shared_bytes=995 << 16, other=b"b.img"
+)
 HELD: Final = VolumeFacts(
     files=3,
     filled_bytes=2 << 30,
     now=NOW,
     past=(),
     snapshots=(SnapshotFacts(name=b"<i>", source=b"", created_s=1.7e9, files=3, logical_bytes=3 << 30),),
-    sharers=(SharerFacts(path=b"caf\xe9+<u>.img", size_bytes=1 << 30, blocks=1000, shared=995, other=b"b.img"),),
+    sharers=(MOST,),
     is_whole=True,
 )
 CELL: Final = {"hole": (9, 0, 1, 0, -1), "own": (0, 0, 6, 4, 0), "other0": (2, 0, 3, 5, 0), "staged": (0, 9, 1, 0, -1)}
@@ -106,8 +109,9 @@ def test_a_curve_begins_with_the_first_note_and_ends_now() -> None:
 
 def test_figures_are_told_in_words() -> None:
     view = view_volume(HELD, NOW.at_s)
-    assert view.summary == "3 files; each stored byte stands for 2.00"
-    assert [(each.path, each.shared, each.percent) for each in view.sharers] == [("caf\\xe9+<u>.img", "99 %", 100)]
+    assert view.summary == "3 files; each unique byte stands for 2.00"
+    (sharer,) = view.sharers
+    assert (sharer.path, sharer.shared, sharer.percent) == ("caf\\xe9+<u>.img", "62.2 MiB (99 %)", 100)
     assert [(each.name, each.source, each.holds) for each in view.snapshots] == [("<i>", "all of it", "3 files, 3 GiB")]
 
 
