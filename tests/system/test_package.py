@@ -153,6 +153,9 @@ for unit in blocksync-serve.service blocksync-mount@.service blocksync-watch@.se
     grep -q /usr/bin/blocksync "/usr/lib/systemd/system/$unit"
 done
 test -s /usr/share/bash-completion/completions/blocksync
+test -s /usr/share/fish/vendor_completions.d/blocksync.fish
+apt-get -qq install -y --no-install-recommends zsh >/dev/null
+zsh -fc 'autoload -U compinit; compinit -u -D; print $_comps[blocksync]' | grep -qx _blocksync
 
 blocksync init /srv/volume
 mkdir /srv/images
