@@ -190,7 +190,9 @@ def one_pull_has_blocks_of_this_machine_of_a_neighbour_and_of_the_server(two: tu
     """All in one summary, where they add up; and what came from the neighbour is what the neighbour gave."""
     one, other = two
     # No block ends in NUL bytes: these are no part of what is sent of it.
-    contents = {name: b"".join(os.urandom(SHARE_BLOCK - 1) + b"." for _ in range(count)) for name, count in BLOCKS_OF.items()}
+    contents = {
+        name: b"".join(os.urandom(SHARE_BLOCK - 1) + b"." for _ in range(count)) for name, count in BLOCKS_OF.items()
+    }
     (one.root / "at the neighbour").write_bytes(contents["at the neighbour"])
     one("reconcile", one.root)
     one.watch(crooked=["deaf"])
