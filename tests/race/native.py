@@ -42,6 +42,7 @@ MOST: Final = 5
 KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE = 1, 2, 16  # linux/falloc.h
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+_libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -313,9 +314,22 @@ class History:
         file = self.file()
         at, length = self.place(self.room(file))
         data = self.data(length)
+        if at + length > len(file.content):
+            self.hand_over(file.plain)
         assert os.pwrite(file.plain, data, at) == length
         file.put(at, data)
         self.look(file)
+
+    def hand_over(self, descriptor: int) -> None:
+        """Have the kernel write back what it keeps of a file that goes through us, before a write makes it longer.
+
+        Linux 6.18 (fs/fuse/file.c, fuse_perform_write; fs/iomap/buffered-io.c, iomap_writeback_handle_eof) fills a page
+        first and tells the new size after the answer. If a store has made the last page dirty, who writes it back in
+        between, a seal beside say, has all bytes beyond the old size cleared. It is no fsync, and is nothing for a file
+        that the kernel reads and writes itself: that one has no such pages.
+        """
+        if _libc.sync_file_range(descriptor, 0, 0, 7) != 0:  # wait before, write, wait after
+            raise OSError(ctypes.get_errno(), "sync_file_range")
 
     def write_directly(self) -> bool:
         file = self.file()
@@ -372,6 +386,7 @@ class History:
         file = self.file(named=True)
         data = self.data(self.chance.randint(1, 3 * BLOCK))
         descriptor = os.open(self.root / file.name, os.O_WRONLY | os.O_APPEND)
+        self.hand_over(descriptor)
         assert os.write(descriptor, data) == len(data)
         os.close(descriptor)
         file.content += data
