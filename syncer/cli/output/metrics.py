@@ -43,9 +43,7 @@ def exposition(live: PeersLive) -> str:
     Args:
         live: What the daemon answered.
     """
-    registry = CollectorRegistry()
-    registry.register(_Figures(live))
-    return generate_latest(registry).decode()
+    return _text(_Figures(live))
 
 
 def daemon_exposition(live: DaemonLive) -> str:
@@ -54,9 +52,7 @@ def daemon_exposition(live: DaemonLive) -> str:
     Args:
         live: What the daemon answered.
     """
-    registry = CollectorRegistry()
-    registry.register(_Roots(live))
-    return generate_latest(registry).decode()
+    return _text(_Roots(live))
 
 
 def sums_exposition(live: DaemonLive) -> str:
@@ -65,8 +61,12 @@ def sums_exposition(live: DaemonLive) -> str:
     Args:
         live: What the daemon answered.
     """
+    return _text(_Sums(live))
+
+
+def _text(collector: Collector) -> str:
     registry = CollectorRegistry()
-    registry.register(_Sums(live))
+    registry.register(collector)
     return generate_latest(registry).decode()
 
 
