@@ -16,6 +16,7 @@ from msgspec import structs
 from blockfs.errors import BlockfsError
 from blockfs.runtime.failures import said
 from blockfs.runtime.logs import Log
+from blockfs.runtime.memory import give_back, resident_bytes
 from blockfs.runtime.output import shown
 from syncer.core.model import Position
 from syncer.engine.report import CHANGES, Report
@@ -32,7 +33,6 @@ from syncer.errors import (
 from syncer.ports.remote import Remote
 from syncer.remote.parallel import first_error
 from syncer.watch.live import Phase, RootLive
-from syncer.watch.memory import give_back, resident_bytes
 from syncer.watch.pacing import BLIND_RESCAN_S, MIN_QUIET_S, RESCAN_S, THROUGH, CycleResult, Pacer, backoff_s
 from syncer.watch.source import DirtySource, SourceLostError
 from syncer.watch.work import ALL, RootPorts, Work

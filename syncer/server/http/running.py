@@ -10,10 +10,13 @@ from typing import Any, Final
 
 import uvicorn
 
+from blockfs.runtime.memory import give_back, resident_bytes, trim
 from syncer.errors import LockedError, UsageError
 from syncer.server.http.bounded_protocol import Reception
 
 KEEP_ALIVE_S: Final = 75  # idle connections; longer than a client's pause between two steps of a cycle
+_TICKS_PER_S: Final = 10  # uvicorn's
+_MEMORY_S: Final = 60  # from one look at how much there is to the next
 
 
 def open_listener(listen: str, family: socket.AddressFamily, host: str, port: int, queue: int) -> socket.socket:
@@ -89,12 +92,15 @@ class BoundedServer(uvicorn.Server):
         self.reception = reception
         self._queue = queue
         self._on_ready = on_ready
+        self._usual_bytes = 0
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Say so when connections are accepted."""
         await super().startup(sockets)
         for listener in sockets or []:
             listener.listen(self._queue)
+        trim()  # what loading code has left: 2 MB of the page's 29
+        self._usual_bytes = resident_bytes()
         self._on_ready()
 
     async def on_second(self) -> None:
@@ -102,7 +108,9 @@ class BoundedServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Ten times a second."""
-        if counter % 10 == 0:
+        if counter % _TICKS_PER_S == 0:
             self.reception.guests.look(asyncio.get_running_loop().time())
             await self.on_second()
+        if counter % (_TICKS_PER_S * _MEMORY_S) == 0:  # after a storm of requests
+            self._usual_bytes = give_back(self._usual_bytes)
         return await super().on_tick(counter)
