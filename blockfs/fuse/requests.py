@@ -80,7 +80,7 @@ REQUESTS: Final[Mapping[str, Request]] = MappingProxyType(
             Request(call=Calls.tmpfile, repeat=Repeat.DISK),
             Request(call=Calls.unlink),
             Request(call=Calls.rmdir),
-            Request(call=Calls.rename, repeat=Repeat.DISK),
+            Request(call=Calls.rename, repeat=Repeat.PAGES),  # of what replaces another file
             Request(call=Calls.setattr, repeat=Repeat.DISK),
             Request(call=Calls.setxattr, repeat=Repeat.DISK),
             Request(call=Calls.removexattr),

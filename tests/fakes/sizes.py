@@ -16,6 +16,7 @@ class RecordedSizes:
         self.staged: dict[int, int] = {}
         self.discarded: list[int] = []
         self.published: list[int] = []
+        self.written: set[int] = set()  # open for writing
 
     def live(self, inode: Inode) -> Inode:
         if inode.ino not in self.unpublished:
@@ -35,6 +36,9 @@ class RecordedSizes:
 
     def discard(self, ino: int) -> None:
         self.discarded.append(ino)
+
+    def writers(self, ino: int) -> int:
+        return int(ino in self.written)
 
     def publish_before_replace(self, ino: int, *, may_block: bool) -> None:
         if ino not in self.unpublished:

@@ -150,6 +150,9 @@ class FileSizes(Protocol):
     def discard(self, ino: int) -> None:
         """The inode is being removed: drop its staged data and state. Comes before `Tree.remove_inode`."""
 
+    def writers(self, ino: int) -> int:
+        """Handles that are open for writing."""
+
     def publish_before_replace(self, ino: int, *, may_block: bool) -> None:
         """Make sure that the size in the tree is the present one, its data being flushed.
 

@@ -58,6 +58,11 @@ class Namespace:
         now_ns: The clock, nanoseconds since 1970.
         block_size: The volume's.
         room: On the host filesystem.
+
+    Attributes:
+        take_pages: Has the kernel hand over, as far as it can, what it keeps of an inode that is open for writing, and
+            waits for it. Called in a thread, without any lock, before the inode replaces another. The kernel keeps it,
+            and directories, locked until that has an answer. None: the kernel keeps no pages.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class Namespace:
     ) -> None:
         self._tree = tree
         self._files = files
+        self.take_pages: Callable[[int], None] | None = None
         self._lock = lock
         self._room = room
         self.inodes = Inodes(tree, files, now_ns, block_size)
@@ -374,7 +380,7 @@ class Namespace:
                 try:
                     # A write that came after the flush came after the rename was asked for: no second one.
                     if _replaces_content(request, moved) and moved.source.ino != flushed:
-                        self._files.publish_before_replace(moved.source.ino, may_block=False)
+                        self._publish_before_replace(moved.source.ino, may_block=False)
                     if RenameFlags.WHITEOUT in flags:
                         self.new_names.ask()
                     apply_rename(self.inodes, request, moved)
@@ -386,7 +392,15 @@ class Namespace:
                         raise
             # The lock is free while the disk works, so everything is looked up again afterwards.
             flushed = moved.source.ino
-            self._files.publish_before_replace(flushed, may_block=True)
+            self._publish_before_replace(flushed, may_block=True)
+
+    def _publish_before_replace(self, ino: int, *, may_block: bool) -> None:
+        """See `FileSizes`: with what only the kernel has."""
+        if self.take_pages is not None and self._files.writers(ino):
+            if not may_block:
+                raise WouldBlock("pages that only the kernel has")
+            self.take_pages(ino)
+        self._files.publish_before_replace(ino, may_block=may_block)
 
     def _leave_whiteout(self, parent: int, name: bytes, caller: Caller) -> None:
         """What overlayfs takes for "there is nothing here, whatever is below": in the hold that took the name away."""

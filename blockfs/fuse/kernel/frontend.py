@@ -59,6 +59,7 @@ class KernelFrontend:
         self._calls = Calls(filesystem, counters)
         self._answering = Answering(filesystem, self._calls, counters, Refused)
         self._calls.take_pages = self._take_pages_of
+        filesystem.namespace.take_pages = self._take_pages_if_it_can
         self._channel: Channel | None = None
         self._serving: Serving | None = None
         self._writes_unlocked = False
@@ -167,6 +168,11 @@ class KernelFrontend:
             raise FsError(errno.EINVAL, "a search for data while the file is open for writing, on this kernel")
         if not take_pages_of_locked(self._filesystem, self._mountpoint, ino):
             self.forget_pages(ino)  # what is dropped is written first
+
+    def _take_pages_if_it_can(self, ino: int) -> None:
+        """As `_take_pages_of`, before a file replaces another: vfs_rename keeps inodes and directories locked."""
+        with contextlib.suppress(FsError):
+            self._take_pages_of(ino)
 
     def forget_attributes(self, ino: int) -> None:
         """Tell the kernel that an inode's attributes have changed. From a thread without the engine's lock."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -377,6 +378,32 @@ def test_a_rename_looks_again_after_it_waited_for_the_disk(world: World) -> None
     world.namespace.rename(ROOT_INO, b"new", ROOT_INO, b"old", may_block=True)
     assert world.namespace.lookup(ROOT_INO, b"old").ino == other.ino
     assert world.files.published == [new.ino, other.ino]
+
+
+def test_what_only_the_kernel_has_of_a_file_comes_in_before_it_replaces_another(world: World) -> None:
+    """Only what is open for writing has such pages; and nobody waits for them under the lock."""
+    new, old = world.file(b"new"), world.file(b"old")
+    taken: list[int] = []
+
+    def take_pages(ino: int) -> None:
+        assert world.namespace.lookup(ROOT_INO, b"old").ino == old.ino
+        world.files.unpublished[ino] = (100, 2000)
+        taken.append(ino)
+
+    world.namespace.take_pages = take_pages
+    rename = partial(world.namespace.rename, ROOT_INO, b"new", ROOT_INO)
+    world.files.written.add(new.ino)
+    with pytest.raises(WouldBlock):
+        rename(b"old")
+    assert taken == []
+    rename(b"old", may_block=True)
+    assert world.namespace.lookup(ROOT_INO, b"old").ino == new.ino
+    assert taken == world.files.published == [new.ino]
+    world.file(b"new")
+    rename(b"old")  # closed: it has none
+    world.files.written.add(world.namespace.lookup(ROOT_INO, b"old").ino)
+    world.namespace.rename(ROOT_INO, b"old", ROOT_INO, b"newer")  # it replaces nothing
+    assert taken == [new.ino]
 
 
 # --- attributes ---
