@@ -31,6 +31,7 @@ from tests.browser.many import (
     ten_thousand_conflicts_are_shown_page_by_page,
 )
 from tests.browser.narrow import the_longest_names_fit_on_every_page
+from tests.browser.scriptless import every_page_is_read_without_scripts
 from tests.browser.visits import Flow, link_of
 from tests.browser.volumes import a_map_tells_what_a_disk_shares, a_server_shows_accounts_containers_and_quotas
 from tests.integration.syncing import Sync, in_conflict
@@ -299,6 +300,7 @@ FLOWS: tuple[Flow, ...] = (
     a_daemon_that_was_killed_is_used_again_by_a_new_link,
     pages_that_wait_fail_or_find_nothing_are_as_readable,
     the_longest_names_fit_on_every_page,
+    every_page_is_read_without_scripts,
 )
 
 
