@@ -10,14 +10,16 @@ from contextlib import ExitStack
 from playwright.sync_api import Browser, Page, expect
 
 from syncer.ui.live import MAX_STREAMS
+from tests.browser.tables import tables_of
 from tests.browser.visits import link_of
 from tests.integration.syncing import Sync
 from tests.integration.watching import watching
-from tests.kit.chromium import Visit, browser_on, visit
+from tests.kit.chromium import NARROW, WIDE, Visit, browser_on, visit
 from tests.kit.netns import Lan
 from tests.kit.program import Machine, Site, has_peer, is_there
 
 MIB = 1 << 20
+PEER_HEADINGS = ("Peer", "Link", "Address", "Heard", "Rate", "Came from it", "Connected")
 SLOW_MBIT_S = 8.0  # so that the server can't have sent all before a neighbour has answered
 
 
@@ -71,6 +73,11 @@ def peers_give_blocks_and_a_ban_is_lifted(sync: Sync, browser: Browser) -> None:
             page.get_by_role("link", name="Peers", exact=True).click()
             expect(page.get_by_role("cell", name="lan0")).to_be_visible()
             assert not seen.flaws()
+            page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
+            (told,) = tables_of(page)
+            assert (told.name, told.headings) == ("Peers", PEER_HEADINGS)
+            assert [row[1] for row in told.rows] == ["lan0"]
+            page.set_viewport_size({"width": WIDE["width"], "height": WIDE["height"]})
             data = os.urandom(16 * MIB)
             server.node.shape(SLOW_MBIT_S)
             (evil.root / "image").write_bytes(data)

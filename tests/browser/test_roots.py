@@ -32,6 +32,7 @@ from tests.browser.many import (
 )
 from tests.browser.narrow import the_longest_names_fit_on_every_page
 from tests.browser.scriptless import every_page_is_read_without_scripts
+from tests.browser.tables import tables_are_told_as_tables_on_a_telephone
 from tests.browser.visits import Flow, link_of
 from tests.browser.volumes import a_map_tells_what_a_disk_shares, a_server_shows_accounts_containers_and_quotas
 from tests.integration.syncing import Sync, in_conflict
@@ -301,6 +302,7 @@ FLOWS: tuple[Flow, ...] = (
     pages_that_wait_fail_or_find_nothing_are_as_readable,
     the_longest_names_fit_on_every_page,
     every_page_is_read_without_scripts,
+    tables_are_told_as_tables_on_a_telephone,
 )
 
 

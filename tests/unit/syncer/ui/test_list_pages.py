@@ -142,7 +142,7 @@ def test_each_version_in_the_trash_says_what_it_is_there_for(page: Page, more: d
     async def scenario() -> None:
         ready(page, ran(kept(**more)))
         text = (await (await page.browser()).get("/root/1/trash")).text
-        assert f"<td>{words}</td>" in text
+        assert f">{words}</td>" in text
 
     asyncio.run(scenario())
 
