@@ -34,7 +34,11 @@ from tests.browser.narrow import the_longest_names_fit_on_every_page
 from tests.browser.scriptless import every_page_is_read_without_scripts
 from tests.browser.tables import tables_are_told_as_tables_on_a_telephone
 from tests.browser.visits import Flow, link_of
-from tests.browser.volumes import a_map_tells_what_a_disk_shares, a_server_shows_accounts_containers_and_quotas
+from tests.browser.volumes import (
+    a_curve_tells_what_a_volume_held_and_holds,
+    a_map_tells_what_a_disk_shares,
+    a_server_shows_accounts_containers_and_quotas,
+)
 from tests.integration.syncing import Sync, in_conflict
 from tests.integration.watching import watching
 from tests.kit.chromium import NARROW, WIDE, Visit, flaws, visit
@@ -303,6 +307,7 @@ FLOWS: tuple[Flow, ...] = (
     the_longest_names_fit_on_every_page,
     every_page_is_read_without_scripts,
     tables_are_told_as_tables_on_a_telephone,
+    a_curve_tells_what_a_volume_held_and_holds,
 )
 
 

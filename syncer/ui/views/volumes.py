@@ -35,10 +35,11 @@ class MountView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a plot: what it shows, how much that is now, and its points."""
+    """Of a plot: what it shows, how much that was at its beginning and is now, and its points."""
 
     key: str
     label: str
+    first: str
     now: str
     points: str
 
@@ -209,7 +210,13 @@ def view_plot(past: Sequence[Use], now: Use, now_s: float) -> Plot:
             f"{(use.at_s - first_s) * _WIDTH / span_s:.1f},{_HEIGHT - value * _HEIGHT / most:.1f}"
             for use, value in zip(uses, values, strict=True)
         )
-        return Line(key=key, label=label, now=size(values[-1]), points=points if len(uses) > 1 else "")
+        return Line(
+            key=key,
+            label=label,
+            first=size(values[0]),
+            now=size(values[-1]),
+            points=points if len(uses) > 1 else "",
+        )
 
     return Plot(
         lines=(

@@ -103,7 +103,7 @@ def test_a_curve_begins_with_the_first_note_and_ends_now() -> None:
     logical, unique, _ = view_plot(past, NOW, NOW.at_s).lines
     assert logical.points == "0.0,220.0 500.0,220.0 1000.0,0.0"
     assert unique.points.endswith("1000.0,146.7")
-    assert (logical.now, unique.now) == ("3 GiB", "1 GiB")
+    assert (logical.first, logical.now, unique.first, unique.now) == ("0 B", "3 GiB", "0 B", "1 GiB")
     assert not view_plot((), NOW, NOW.at_s).lines[0].points
 
 
