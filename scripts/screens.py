@@ -21,9 +21,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
-from tests.kit.chromium import NARROW, Visit, browser_on, chromium, visit
+from tests.kit.chromium import NARROW, WIDE, Visit, browser_on, chromium, visit
 from tests.kit.gate import gate_to
 from tests.kit.netns import Lan
 from tests.kit.program import Machine, Site, is_there
@@ -32,6 +32,8 @@ BLOCKSYNC: Final = Path(sys.executable).with_name("blocksync")
 PICTURES: Final = Path(__file__).parents[1] / "docs/guide/pictures"
 TOKENS: Final = "one-token me 64MiB\nanother-token anna 20MiB\n"
 """Accounts of the server, and what each may use."""
+GIVES: Final = re.compile(r"/s.*MiB.*yes", re.DOTALL)
+"""A row of a neighbour from which blocks come."""
 
 
 class Scene:
@@ -132,12 +134,14 @@ def conflicts(scene: Scene, seen: Visit, server: str) -> None:
     scene.at("desk", "reconcile", desk)
     scene.at("laptop", "reconcile", laptop, expect=4)
     seen.page.get_by_role("navigation").get_by_role("link", name="Conflicts").click()
+    expect(seen.page.get_by_text("2 conflicts", exact=True)).to_be_visible()
+    take(seen.page, "choose")
     seen.page.locator("main").get_by_role("link", name="laptop").click()
     expect(seen.page.get_by_text("they differ").first).to_be_visible()
-    take(seen, "conflicts")
+    take(seen.page, "conflicts")
     seen.page.get_by_role("link", name="Compare").first.click()
     expect(seen.page.get_by_text("Each piece of the picture")).to_be_visible()
-    take(seen, "compare")
+    take(seen.page, "compare")
 
 
 MIB: Final = 1 << 20
@@ -209,15 +213,15 @@ def volumes(scene: Scene, seen: Visit) -> None:
         disks.fill()
         seen.page.get_by_role("navigation").get_by_role("link", name="Volumes").click()
         expect(seen.page.locator("main").get_by_role("link", name="vms")).to_be_visible()
-        take(seen, "volumes")
+        take(seen.page, "volumes")
         seen.page.locator("main").get_by_role("link", name="vms").click()
         expect(seen.page.get_by_role("heading", name="Which files share most")).to_be_visible()
-        take(seen, "volume", whole=True)
+        take(seen.page, "volume", whole=True)
         disks.write_on()
         seen.page.locator("main").get_by_role("link", name="web.img").click()
         expect(seen.page.get_by_role("heading", name="Shared with")).to_be_visible()
         expect(seen.page.get_by_text("staged, not sealed yet")).to_be_visible()
-        take(seen, "map")
+        take(seen.page, "map")
     finally:
         scene("umount", disks.path)
 
@@ -227,7 +231,7 @@ def others(scene: Scene, seen: Visit, root: Path) -> None:
     seen.go("/trash")
     seen.page.locator("main").get_by_role("link", name=root.name).click()
     expect(seen.page.get_by_role("button", name="Restore").first).to_be_visible()
-    take(seen, "trash")
+    take(seen.page, "trash")
     (root / "drafts").mkdir()
     (root / "drafts/a.tmp").write_text("not to be synced\n")
     scene("ignore", root, "add", "*.tmp")
@@ -237,11 +241,32 @@ def others(scene: Scene, seen: Visit, root: Path) -> None:
     seen.page.get_by_label("A path below the root").fill("drafts/a.tmp")
     seen.page.get_by_role("button", name="Check").click()
     expect(seen.page.get_by_text("ignored (pattern")).to_be_visible()
-    take(seen, "ignored")
+    take(seen.page, "ignored")
     for page, heading in (("Server", "anna"), ("Doctor", "This computer")):
         seen.page.get_by_role("navigation").get_by_role("link", name=page).click()
         expect(seen.page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
-        take(seen, page.lower())
+        take(seen.page, page.lower())
+
+
+def several_servers(scene: Scene, seen: Visit) -> None:
+    """Beside the one of all other pictures a second one runs for a while."""
+    serve = ("serve", scene.home / "archive", "--listen", "127.0.0.1:0", "--token-file", scene.home / "tokens")
+    with scene.running(*serve) as server:
+        assert server.stdout is not None
+        next(line for line in server.stdout if "listening on" in line)
+        seen.page.get_by_role("navigation").get_by_role("link", name="Server").click()
+        expect(seen.page.get_by_role("link", name="archive")).to_be_visible()
+        take(seen.page, "servers")
+
+
+def stranger(seen: Visit, browser: Browser) -> None:
+    """Who has no session, at the same address."""
+    context = browser.new_context(viewport={"width": WIDE["width"], "height": WIDE["height"]}, color_scheme="light")
+    page = context.new_page()
+    page.goto(seen.page.url)
+    expect(page.get_by_role("heading", name="This page is closed")).to_be_visible()
+    take(page, "stranger")
+    context.close()
 
 
 def syncing(scene: Scene, seen: Visit, server: str) -> None:
@@ -264,7 +289,7 @@ def syncing(scene: Scene, seen: Visit, server: str) -> None:
         seen.page.get_by_role("button", name="Resume").click()
         gate.until_held()
         expect(seen.page.get_by_text(re.compile("about .* left$"))).to_be_visible()
-        take(seen, "syncing")
+        take(seen.page, "syncing")
         gate.open()
         scene.until(root, "idle")
         scene("unlink", root)
@@ -280,16 +305,23 @@ def servers(scene: Scene, server: str) -> None:
     scene("unlink", disks)
 
 
-def peers(home: Path, browser: Browser) -> None:
-    """On a network of its own a machine gets a disk, of which two neighbours have all."""
+@contextmanager
+def neighbours(home: Path, browser: Browser, *crooked: str) -> Iterator[tuple[Machine, Visit]]:
+    """On a network of its own a machine gets a disk, of which two neighbours have all; yields it, and its peers.
+
+    Args:
+        home: Of the machines.
+        browser: Any.
+        crooked: What is wrong with the second neighbour: see tests/kit/crooked.py.
+    """
     with Lan(4, home=home) as lan:
         server = Site(lan.nodes[0])
         desk, laptop, here = (Machine(node, server) for node in lan.nodes[1:])
         data = random.Random(17).randbytes(96 * MIB)  # noqa: S311 - contents of files
         (desk.root / "disk.img").write_bytes(data)
-        for machine in (desk, laptop):
+        for machine, wrong in ((desk, ()), (laptop, crooked)):
             machine("reconcile", machine.root)
-            machine.watch()
+            machine.watch(crooked=wrong)
             machine.until("peers", is_there)
         server.node.shape(8.0)
         for machine in (desk, laptop):
@@ -299,20 +331,34 @@ def peers(home: Path, browser: Browser) -> None:
         link = str(json.loads(here("ui", "--json", "--listen", "127.0.0.1:0"))["link"])
         with browser_on(here.node, browser) as there, visit(there, link) as seen:
             seen.page.get_by_role("navigation").get_by_role("link", name="Peers").click()
-            connected = seen.page.get_by_role("row").filter(has_text=re.compile(r"/s.*MiB.*yes"))
-            expect(connected).to_have_count(2)
-            take(seen, "peers")
-            here.until("status", lambda live: live["phase"] == "idle" and (here.root / "disk.img").is_file())
-            seen.go("/")
-            seen.page.locator("main").get_by_role("link", name="root").click()
-            expect(seen.page.get_by_role("heading", name="Where blocks came from")).to_be_visible()
-            take(seen, "origins")
+            yield here, seen
 
 
-def take(seen: Visit, name: str, *, whole: bool = False) -> None:
+def peers(home: Path, browser: Browser) -> None:
+    """Two neighbours give blocks; then all that came."""
+    with neighbours(home, browser) as (here, seen):
+        connected = seen.page.get_by_role("row").filter(has_text=GIVES)
+        expect(connected).to_have_count(2)
+        take(seen.page, "peers")
+        here.until("status", lambda live: live["phase"] == "idle" and (here.root / "disk.img").is_file())
+        seen.go("/")
+        seen.page.locator("main").get_by_role("link", name="root").click()
+        expect(seen.page.get_by_role("heading", name="Where blocks came from")).to_be_visible()
+        take(seen.page, "origins")
+
+
+def ban(home: Path, browser: Browser) -> None:
+    """One neighbour gives blocks, the other one wrong ones."""
+    with neighbours(home, browser, "corrupt") as (_, seen):
+        expect(seen.page.get_by_role("button", name="Lift the ban")).to_be_visible()
+        expect(seen.page.get_by_role("row").filter(has_text=GIVES)).to_have_count(1)
+        take(seen.page, "ban")
+
+
+def take(page: Page, name: str, *, whole: bool = False) -> None:
     """Keep what is seen, or all of a long page."""
     PICTURES.mkdir(exist_ok=True)
-    seen.page.screenshot(path=PICTURES / f"{name}.png", animations="disabled", full_page=whole)
+    page.screenshot(path=PICTURES / f"{name}.png", animations="disabled", full_page=whole)
 
 
 def main() -> int:
@@ -337,27 +383,30 @@ def main() -> int:
                 scene.until(roots["photos"], "consent")
                 with visit(browser, scene.link()) as seen:
                     expect(seen.page.get_by_text("Waits for you", exact=True)).to_be_visible()
-                    take(seen, "roots")
+                    take(seen.page, "roots")
                     seen.page.get_by_role("link", name="See what it would delete").click()
                     expect(seen.page.get_by_text("It waits, because")).to_be_visible()
-                    take(seen, "plan")
+                    take(seen.page, "plan")
                     seen.go("/")
                     seen.page.get_by_role("link", name="music").click()
                     expect(seen.page.get_by_text("What waits, and why")).to_be_visible()
-                    take(seen, "root")
+                    take(seen.page, "root")
                     seen.page.get_by_label("Why is this path as it is?").fill("overture.flac")
                     seen.page.get_by_role("button", name="Explain").click()
                     expect(seen.page.get_by_role("heading", name="overture.flac")).to_be_visible()
-                    take(seen, "explain")
+                    take(seen.page, "explain")
                     conflicts(scene, seen, address)
                     volumes(scene, seen)
                     syncing(scene, seen, address)
                     servers(scene, address)
+                    several_servers(scene, seen)
+                    stranger(seen, browser)
                     others(scene, seen, scene.home / "laptop")
                 with visit(browser, scene.link(), size=NARROW, dark=True) as seen:
                     expect(seen.page.get_by_text("Waits for you", exact=True)).to_be_visible()
-                    take(seen, "narrow")
-                peers(home, browser)
+                    take(seen.page, "narrow")
+                peers(home / "peers", browser)
+                ban(home / "ban", browser)
     finally:
         shutil.rmtree(home)
     return 0
