@@ -152,7 +152,7 @@ def objection(deletions: Deletions) -> str | None:
     if deleted == 0:
         return None
     if deletions.nodes_after == 0:
-        return f"the plan would leave the {side} side empty ({deleted} deletions)"
+        return f"the plan would leave the {side} side empty ({deleted} {'deletion' if deleted == 1 else 'deletions'})"
     if deleted > MAX_DELETIONS:
         return f"the plan would delete {deleted} of {before} nodes on the {side} side (limit {MAX_DELETIONS})"
     if deleted >= MIN_FOR_SHARE and 2 * deleted >= before:

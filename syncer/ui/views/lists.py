@@ -175,7 +175,8 @@ def view_compared(compared: Compared) -> ComparedView:
             stretches[-1] = msgspec.structs.replace(stretches[-1], width=stretches[-1].width + 1)
         else:
             stretches.append(Stretch(kind=kind, at=at, width=1))
-    told = f"{size(compared.differing_bytes)} differ." if compared.differing_bytes else "They hold the same."
+    differing = compared.differing_bytes
+    told = f"{size(differing)} {'differs' if differing == 1 else 'differ'}." if differing else "They hold the same."
     if len(compared.cells) > 1:
         told += f" Each piece of the picture is {size(compared.cell_bytes)}."
     return ComparedView(

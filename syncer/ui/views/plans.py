@@ -233,6 +233,7 @@ def _count(action: str, count: int) -> str:
         "update": ("changed file", "changed files"),
         "setmeta": ("changed mode or time", "changed modes or times"),
         "move": ("move", "moves"),
+        "park": ("name put aside", "names put aside"),
         "trash": ("deletion", "deletions"),
     }
     return counted(count, *words.get(action, (action, action)))

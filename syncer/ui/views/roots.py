@@ -272,7 +272,7 @@ def view_cycle(cycle: CycleFacts, now_s: float, changed: Mapping[str, int | floa
     if "seconds" in counts:
         sent, received = counts.get("bytes_sent", 0), counts.get("bytes_received", 0)
         cost = f"↑ {size(sent)} ↓ {size(received)} in {span(counts['seconds'])}"
-        cost += f", {number(counts.get('requests', 0))} requests"
+        cost += f", {counted(int(counts.get('requests', 0)), 'request', 'requests')}"
     return CycleView(
         at=moment(cycle.ended_s, now_s),
         at_s=cycle.ended_s,

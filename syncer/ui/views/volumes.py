@@ -177,7 +177,7 @@ def view_mount(facts: MountFacts) -> MountView:
     """A mounted volume."""
     done, of = facts.scrub
     doing = [f"{size(facts.staged_bytes)} staged"] if facts.staged_bytes else []
-    doing += [f"a scrub has checked {number(done)} of {number(of)} blocks"] if of else []
+    doing += [f"a scrub has checked {number(done)} of {counted(of, 'block', 'blocks')}"] if of else []
     return MountView(
         uuid=facts.uuid,
         mountpoint=name(facts.mountpoint),

@@ -44,6 +44,11 @@ def test_the_guard_objects(deleted: int, before: int, after: int, stops: bool) -
     assert (objection(deletions(deleted, before, after)) is not None) == stops
 
 
+def test_one_deletion_is_told_as_one() -> None:
+    assert objection(deletions(1, 1)) == "the plan would leave the local side empty (1 deletion)"
+    assert objection(deletions(2, 2)) == "the plan would leave the local side empty (2 deletions)"
+
+
 def many(count: int) -> Nodes:
     return {1: folder("d"), **{nid: file(f"f{nid}", nid % 200, parent=1) for nid in range(2, count + 1)}}
 
