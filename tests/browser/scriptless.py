@@ -11,14 +11,39 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Locator, Page, expect
 
+from tests.browser.cycles import folder_behind
 from tests.browser.visits import link_of
 from tests.integration.live_server import private_text
 from tests.integration.syncing import BLOCK, Sync, command, content, in_conflict, mounted, server
 from tests.integration.watching import watching
 from tests.kit.chromium import PATIENCE_MS
+from tests.kit.gate import gate_to
 
 THEIRS, MINE = b"theirs\n", b"and mine\n"
 REFUSED = os.fsdecode(b"caf\xe9")
+
+
+def without_scripts_the_page_is_as_good(sync: Sync, browser: Browser) -> None:
+    """A root is paused and resumed by form; what is looked for shows itself when it is there."""
+    with gate_to(sync.address) as gate:
+        root = folder_behind(gate, sync, "one")
+        sync.reconcile(root)
+        with watching(sync.home / "watch.log") as daemon:
+            daemon.until_root(root, "idle")
+            with without_scripts(browser, link_of(sync)) as page:
+                page.get_by_role("button", name="Pause").click()
+                expect(page.get_by_text("Paused", exact=True)).to_be_visible()
+                daemon.until_root(root, "paused")
+                to(page, "Roots").get_by_role("link", name="one").click()
+                expect(page.get_by_role("heading", name="What waits, and why")).to_be_visible()
+                gate.hold()
+                page.get_by_role("link", name="What would the next cycle do?").click()
+                expect(page.get_by_text("This page shows what was found as soon as it is there.")).to_be_visible()
+                gate.open()
+                expect(page.get_by_role("heading", name="What the next cycle would do")).to_be_visible()
+                to(page, "Roots").get_by_role("button", name="Resume").click()
+                expect(page.get_by_role("button", name="Pause")).to_be_visible()
+                daemon.until_root(root, "idle")
 
 
 def every_page_is_read_without_scripts(sync: Sync, browser: Browser) -> None:

@@ -31,7 +31,7 @@ from tests.browser.many import (
     ten_thousand_conflicts_are_shown_page_by_page,
 )
 from tests.browser.narrow import the_longest_names_fit_on_every_page
-from tests.browser.scriptless import every_page_is_read_without_scripts
+from tests.browser.scriptless import every_page_is_read_without_scripts, without_scripts_the_page_is_as_good
 from tests.browser.tables import tables_are_told_as_tables_on_a_telephone
 from tests.browser.visits import Flow, link_of
 from tests.browser.volumes import (
@@ -175,21 +175,6 @@ def look_at_names(seen: Visit) -> None:
         page.get_by_role("button", name="Explain").click()
         expect(page.get_by_text("nothing to do", exact=True)).to_be_visible()
         assert not seen.flaws()
-
-
-def without_scripts_the_page_is_as_good(sync: Sync, browser: Browser) -> None:
-    root = sync.folder("one")
-    with watching(sync.home / "watch.log") as daemon:
-        daemon.until_root(root, "idle")
-        context = browser.new_context(java_script_enabled=False)
-        page = context.new_page()
-        page.goto(link_of(sync))
-        page.get_by_role("button", name="Pause").click()
-        expect(page.get_by_text("Paused", exact=True)).to_be_visible()
-        page.get_by_role("button", name="Resume").click()
-        expect(page.get_by_role("button", name="Pause")).to_be_visible()
-        context.close()
-        daemon.until_root(root, "idle")
 
 
 def a_link_opens_one_browser_and_no_second(sync: Sync, browser: Browser) -> None:
