@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from syncer.cli.registry.roots import Registry
-from tests.integration.syncing import Sync
-from tests.integration.watching import Watching, watching
+from tests.integration.syncing import Sync, server, set_home
+from tests.integration.watching import OF_DAYS, Watching, root_of, watching
 
 NOBODY = 65534
 
@@ -147,15 +147,24 @@ print(refused(lambda: socket.socket(socket.AF_UNIX).connect({os.path.basename(re
     assert ended.stdout.splitlines() == ["200 401 401 421 421", "True True", "True"], ended.stderr
 
 
-def test_a_safety_stop_is_told_once_by_a_command_of_the_users(
-    sync: Sync, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A pipe to which the command that `config.toml` names writes each notice: three lines."""
     told, config = tmp_path / "told", tmp_path / "config/blocksync/config.toml"
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     os.mkfifo(told)
     config.parent.mkdir(parents=True)
-    script = f'printf "%s %s\\n" "$BLOCKSYNC_NOTICE" "$BLOCKSYNC_NOTICE_ROOT" >{told}'
-    config.write_text(f"[notify]\ncommand = ['/bin/sh', '-c', '{script}']\n")
+    values = '"$BLOCKSYNC_NOTICE" "$BLOCKSYNC_NOTICE_ROOT" "$BLOCKSYNC_NOTICE_TEXT"'
+    config.write_text(f"[notify]\ncommand = ['/bin/sh', '-c', 'printf \"%s\\n\" {values} >{told}']\n")
+    return told
+
+
+def notices_in(log: Path) -> int:
+    """How many a daemon has given to its command."""
+    return sum('"notice"' in line for line in log.read_text().splitlines())
+
+
+def test_a_safety_stop_is_told_once_by_a_command_of_the_users(sync: Sync, root: Path, told: Path) -> None:
     for number in range(20):
         (root / str(number)).write_bytes(b"%d" % number)
     sync("reconcile", root)
@@ -164,8 +173,57 @@ def test_a_safety_stop_is_told_once_by_a_command_of_the_users(
         daemon.until_root(root, "idle")
         for number in range(15):
             (root / str(number)).unlink()
-        assert told.read_text() == f"safety-stop {root}\n"
+        kind, where, text = told.read_text().splitlines()
+        assert (kind, where) == ("safety-stop", str(root))
+        assert f"blocksync reconcile {root} --allow-deletes" in text
         daemon.until_root(root, "consent")
     with watching(log) as daemon:
         daemon.until_root(root, "consent")
-    assert sum('"notice"' in line for line in log.read_text().splitlines()) == 1
+    assert notices_in(log) == 1
+
+
+def test_conflicts_are_told_by_a_command_of_the_users(sync: Sync, root: Path, told: Path) -> None:
+    """Those of one cycle in one notice."""
+    other, names = sync.folder("other"), ("report.txt", "plan.txt")
+    for where, text in ((root, b"both know this"), (root, b"mine"), (other, b"another device's")):
+        for name in names:
+            (where / name).write_bytes(text)
+        if text != b"mine":  # which the daemon finds
+            sync("reconcile", where)
+        if where is root:
+            sync("reconcile", other)
+    log = sync.home / "watch.log"
+    with watching(log, root) as daemon:
+        assert told.read_text().splitlines() == [
+            "conflicts",
+            str(root),
+            f"{root}: 2 conflict copies were made; `blocksync conflicts` lists them",
+        ]
+        daemon.until_root(root, "idle")
+        for name in names:
+            assert sorted(path.read_bytes() for path in root.glob(f"{name[:4]}*")) == [b"another device's", b"mine"]
+    assert notices_in(log) == 1
+
+
+def test_a_root_that_has_not_synced_for_a_day_is_told_once_by_a_command_of_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], told: Path
+) -> None:
+    set_home(tmp_path, monkeypatch)
+    store, log = tmp_path / "store", tmp_path / "watch.log"
+    with server(store) as address:
+        sync = Sync(tmp_path, address, store / "token", capsys)
+        root = sync.folder("one")
+    with watching(log, program=OF_DAYS) as daemon:
+        with server(store, listen=address.removeprefix("http://")):
+            daemon.until_root(root, "idle")
+        (root / "file").write_bytes(b"of today")
+        daemon.until_root(root, "retrying")
+        daemon.pass_a_day()
+        kind, where, text = told.read_text().splitlines()
+        assert (kind, where) == ("unsynced", str(root))
+        assert text.startswith(f"{root}: it has not synced for 1 day: ")
+        assert "127.0.0.1" in text  # why: the server's address is in it
+        before = daemon.until_root(root, "retrying").cycles
+        daemon.pass_a_day()
+        daemon.until(lambda live: root_of(live, root).cycles > before)
+    assert notices_in(log) == 1

@@ -6,15 +6,21 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from syncer.cli.registry.roots import Registry
 from syncer.watch import control
 from syncer.watch.live import DaemonLive, RootLive
 from tests.integration.syncing import BLOCKSYNC
+
+_PROJECT: Final = Path(__file__).parents[2]
+OF_DAYS: Final = (sys.executable, "-m", "tests.integration.daemon_of_days")
+"""The same daemon; `Watching.pass_a_day` makes a day pass for it."""
 
 
 class Watching:
@@ -40,6 +46,10 @@ class Watching:
         """Follow it until a file has this content."""
         self.until(lambda _: path.is_file() and path.read_bytes() == content)
 
+    def pass_a_day(self) -> None:
+        """Of one that was begun as `OF_DAYS`."""
+        self.process.send_signal(signal.SIGUSR1)
+
     def kill(self) -> None:
         """No goodbye."""
         self.process.kill()
@@ -57,7 +67,9 @@ def root_of(live: DaemonLive, path: Path) -> RootLive:
 
 
 @contextmanager
-def watching(log: Path, *arguments: str | Path) -> Iterator[Watching]:
+def watching(
+    log: Path, *arguments: str | Path, program: Sequence[str | Path] = (BLOCKSYNC, "watch")
+) -> Iterator[Watching]:
     """A daemon of its own, ready as a service manager understands it; its log goes on in a file."""
     with log.open("a") as errors, tempfile.TemporaryDirectory() as folder:
         address = os.path.join(folder, "notify")
@@ -65,7 +77,10 @@ def watching(log: Path, *arguments: str | Path) -> Iterator[Watching]:
             manager.bind(address)
             manager.settimeout(60)
             process = subprocess.Popen(
-                [BLOCKSYNC, "watch", *arguments], stderr=errors, env={**os.environ, "NOTIFY_SOCKET": address}
+                [*program, *arguments],
+                stderr=errors,
+                env={**os.environ, "NOTIFY_SOCKET": address},
+                cwd=_PROJECT,  # `-m tests.…` is found from there
             )
             try:
                 assert b"READY=1" in manager.recv(4096), log.read_text()
