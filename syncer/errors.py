@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 from blockfs.errors import BlockfsError, ExpectedError
 from blockfs.errors import CorruptionError as BlocksCorruptError
 from blockfs.exitcodes import ExitCode
+from blockfs.runtime.units import counted
 
 
 class SyncerError(ExpectedError):
@@ -241,8 +242,9 @@ class PlanChangedError(SyncerError):
     def __init__(self, stale: list[tuple[str, str]], total: int) -> None:
         self.stale = stale
         first = "; ".join(f"{path}: {reason}" for path, reason in stale[:3])
+        of = counted(total, "action", "actions")
         super().__init__(
-            f"{len(stale)} of the {total} actions of the saved plan do not hold any more, so nothing was done: {first}"
+            f"{len(stale)} of {of} of the saved plan would not be done any more, so nothing was done: {first}"
             f"{'; …' if len(stale) > 3 else ''}. Make a new plan with `blocksync plan`"
         )
 

@@ -12,6 +12,7 @@ from blockfs.control.protocol import FsckReply, LossMsg
 from blockfs.errors import LockedError
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, shown, tell
+from blockfs.runtime.units import counted
 from blockfs.service import repair as offline_repair
 
 
@@ -81,6 +82,7 @@ def _print(result: FsckReply, *, repair: bool) -> None:
         where = shown(loss.path) or f"inode {loss.inode}"
         span = "" if loss.start is None or loss.end is None else f" bytes {loss.start} to {loss.end - 1}:"
         tell(f"lost: {where}:{span} {loss.what}")
-    tell(f"{result.inodes_checked} inodes checked, {len(result.findings)} findings")
+    inodes = counted(result.inodes_checked, "inode", "inodes")
+    tell(f"{inodes} checked, {counted(len(result.findings), 'finding', 'findings')}")
     if not repair and any(found.remedy for found in result.findings):
         note("`blocksync fsck --repair` repairs what can be repaired, with the volume unmounted or the server stopped")

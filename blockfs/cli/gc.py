@@ -7,7 +7,7 @@ import click
 from blockfs.cli.parameters import PATH, json_option, place_of
 from blockfs.control.client import ControlClient
 from blockfs.runtime.output import json_line
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from blockfs.service import offline
 
 
@@ -20,4 +20,5 @@ def command(path: bytes, as_json: bool) -> None:
     if as_json:
         json_line("gc", {"blocks_removed": result.blocks_removed, "bytes_freed": result.bytes_freed})
     else:
-        click.echo(f"{result.blocks_removed} blocks removed, {format_size(result.bytes_freed)} freed")
+        blocks = counted(result.blocks_removed, "block", "blocks")
+        click.echo(f"{blocks} removed, {format_size(result.bytes_freed)} freed")

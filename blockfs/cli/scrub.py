@@ -21,7 +21,7 @@ from blockfs.control.protocol import ScrubReply
 from blockfs.errors import BlockfsError
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import json_line, shown, tell
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from blockfs.service import maintenance, offline
 
 FindDeliver = Callable[[str], Deliver]
@@ -160,4 +160,4 @@ def _print(result: ScrubReply, fetched: Sequence[BlockId], not_found: Sequence[B
         tell(finding)
     read = format_size(result.bytes_read)
     counts = f"{len(result.corrupt)} corrupt, {len(result.missing)} missing, {len(fetched)} fetched again"
-    click.echo(f"{result.blocks_checked} blocks checked, {read} read, {counts}")
+    click.echo(f"{counted(result.blocks_checked, 'block', 'blocks')} checked, {read} read, {counts}")

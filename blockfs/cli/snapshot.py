@@ -16,7 +16,7 @@ from blockfs.errors import UsageError
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.mountinfo import Mount, is_below
 from blockfs.runtime.output import JsonValue, json_line, shown, table, tell
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from blockfs.service import offline
 
 
@@ -73,7 +73,7 @@ def create(src: bytes, name: bytes, as_json: bool) -> None:
     if as_json:
         json_line("snapshot", _fields(made))
     else:
-        tell(f"{shown(made.name)}: {made.files} files, {format_size(made.logical_bytes)}")
+        tell(f"{shown(made.name)}: {counted(made.files, 'file', 'files')}, {format_size(made.logical_bytes)}")
 
 
 @command.command("list")
@@ -144,4 +144,5 @@ def _fields(snapshot: SnapshotMsg) -> dict[str, JsonValue]:
 
 def _described(snapshot: SnapshotMsg) -> str:
     when = datetime.fromtimestamp(snapshot.created_ns // 10**9, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
-    return f"{when}  /{shown(snapshot.source)}  {snapshot.files} files  {format_size(snapshot.logical_bytes)}"
+    files = counted(snapshot.files, "file", "files")
+    return f"{when}  /{shown(snapshot.source)}  {files}  {format_size(snapshot.logical_bytes)}"

@@ -60,6 +60,19 @@ def parse_duration(text: str) -> float:
     raise UsageError(f"{text!r} is not a span of time: expected a number and a unit, such as 30d, 12h, 15m or 45s")
 
 
+def counted(count: int, one: str, many: str, *, between: str = "") -> str:
+    """Write how many there are of something: `1 block`, `2 blocks`.
+
+    Args:
+        count: How many.
+        one: What one of them is called.
+        many: What several are called, or none.
+        between: Stands between thousands.
+    """
+    number = f"{count:,}".replace(",", between)
+    return f"{number} {one if count == 1 else many}"
+
+
 def format_size(size_bytes: int) -> str:
     """Write a size for a person: binary units, three or four significant digits: `0 B`, `64 KiB`, `1.53 GiB`."""
     if abs(size_bytes) < 1024:

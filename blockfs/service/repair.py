@@ -26,6 +26,7 @@ from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import CorruptionError, NotFoundError
 from blockfs.runtime.atomic import sync_directory
 from blockfs.runtime.output import shown
+from blockfs.runtime.units import counted
 from blockfs.runtime.volumes import is_volume
 from blockfs.service.maintenance import fsck_reply, segment_findings
 from blockfs.service.pages import refuse_damaged_index, refuse_damaged_tree
@@ -152,17 +153,18 @@ def fsck_blocks(path: str, *, repair: bool, step: Step) -> FsckReply:
             records = complete_sidecars(blocks) if repair else 0
             cut = segment_findings(blocks)
         if records:
-            text = f"{records} blocks had no sidecar record"
+            text = f"{counted(records, 'block', 'blocks')} had no sidecar record"
             found.append(FindingMsg(kind="sidecar", message=text, remedy="written again"))
         if not (repair and cut):
             return FsckReply(inodes_checked=0, findings=found + cut, lost=[])
         problem = cut[0].message
     if not repair:
-        anew = FindingMsg(kind="block-index", message=problem, remedy="made anew from the segments")
-        return FsckReply(inodes_checked=0, findings=[*found, anew], lost=[])
+        found.append(FindingMsg(kind="block-index", message=problem, remedy="made anew from the segments"))
+        return FsckReply(inodes_checked=0, findings=found, lost=[])
     step("making the block index anew, verifying every block")
     rebuilt = rebuild_index(path)
-    found.append(FindingMsg(kind="block-index", message=problem, remedy=f"made anew with {rebuilt.blocks} blocks"))
+    anew = f"made anew with {counted(rebuilt.blocks, 'block', 'blocks')}"
+    found.append(FindingMsg(kind="block-index", message=problem, remedy=anew))
     found += [FindingMsg(kind="segment", message=finding, remedy="") for finding in rebuilt.findings]
     found += [FindingMsg(kind="block", message=f"{block.hex()} is lost", remedy="") for block in rebuilt.damaged]
     return FsckReply(inodes_checked=0, findings=found, lost=[])
@@ -177,14 +179,14 @@ def _repair_blocks(work: _Work) -> None:
         with BlockDirectory.open(path) as blocks:
             records = complete_sidecars(blocks)
             if records:
-                work.say("sidecar", f"{records} blocks had no sidecar record", "written again")
+                work.say("sidecar", f"{counted(records, 'block', 'blocks')} had no sidecar record", "written again")
             problem = _index_mismatch(work, blocks)
     if problem is None:
         return
     work.step("making the block index anew, verifying every block")
     rebuilt = rebuild_index(path)
     lost_pins = "" if rebuilt.pins is not None else "; pins are lost: run `blocksync reconcile` before the next gc"
-    work.say("block-index", problem, f"made anew with {rebuilt.blocks} blocks{lost_pins}")
+    work.say("block-index", problem, f"made anew with {counted(rebuilt.blocks, 'block', 'blocks')}{lost_pins}")
     for finding in rebuilt.findings:
         work.say("segment", finding, "")
 

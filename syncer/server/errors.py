@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar, Protocol
 
 from blockfs.blocks.ids import BlockId
+from blockfs.runtime.units import counted
 from syncer.errors import SyncerError
 
 
@@ -85,7 +86,7 @@ class MissingBlocks(Refusal):
 
     def __init__(self, ids: Ids) -> None:
         self.ids = ids
-        super().__init__(f"{len(ids)} blocks are missing")
+        super().__init__(f"{counted(len(ids), 'block is', 'blocks are')} missing")
 
 
 class Gone(Refusal):

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from functools import partial
+from typing import Final
 
-from blockfs.runtime import output
+from blockfs.runtime import output, units
 from blockfs.runtime.output import shown
 from blockfs.runtime.units import format_size
+
+THIN: Final = "\u202f"
+"""What stands between thousands."""
 
 
 def name(path: bytes) -> str:
@@ -26,7 +31,7 @@ def size(size_bytes: float) -> str:
 
 def number(value: float) -> str:
     """A count, with thin spaces: 16 777 216."""
-    return f"{int(value):,}".replace(",", "\u202f")
+    return f"{int(value):,}".replace(",", THIN)
 
 
 def moment(at_s: float, now_s: float) -> str:
@@ -51,6 +56,5 @@ def span(seconds: float) -> str:
     return f"{round(seconds / 3600)} h" if seconds < 172_800 else f"{round(seconds / 86_400)} days"
 
 
-def counted(count: int, one: str, many: str) -> str:
-    """`1 file`, `2 files`."""
-    return f"{number(count)} {one if count == 1 else many}"
+counted: Final = partial(units.counted, between=THIN)
+"""`1 file`, `2 files`."""

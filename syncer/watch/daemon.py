@@ -14,6 +14,7 @@ import trio
 
 from blockfs.runtime.logs import Log
 from blockfs.runtime.notify import ServiceManager
+from blockfs.runtime.units import counted
 from syncer.watch.live import DaemonLive, RootLive
 from syncer.watch.page.process import NO_PAGE, PageProcess
 from syncer.watch.root_task import RootTask, Surroundings
@@ -181,14 +182,14 @@ class Daemon:
                     await nursery.start(serve, self)
                 if watchdog_s is not None:
                     nursery.start_soon(self._be_alive, watchdog_s)
-                self._manager.ready(f"{len(self._tasks)} roots")
+                self._manager.ready(counted(len(self._tasks), "root", "roots"))
                 log.info("watch.ready", roots=len(self._tasks))
                 async for number in arriving:
                     if number != signal.SIGHUP:
                         break
                     self._manager.reloading()
                     self.reload()
-                    self._manager.ready(f"{len(self._tasks)} roots")
+                    self._manager.ready(counted(len(self._tasks), "root", "roots"))
                 self._manager.stopping("ending the cycles under way")
                 nursery.cancel_scope.cancel()
 

@@ -14,6 +14,7 @@ import threading
 from typing import Final
 
 from blockfs.runtime.failures import said
+from blockfs.runtime.units import counted
 from syncer.core.model import RelPath
 from syncer.core.paths import PRIVATE, join
 from syncer.errors import LocalChangedError
@@ -50,9 +51,10 @@ class InotifySource:
         """The kernel's limit of watches is reached."""
         if not self._unwatched:
             return None
+        places = counted(self._unwatched, "directory is", "directories are")
         return (
-            f"{self._unwatched} directories are not watched: the limit of watches is reached; raise it with "
-            "`sysctl fs.inotify.max_user_watches`. Until then they are looked at every minute"
+            f"{places} not watched: the limit of watches is reached; raise it with "
+            "`sysctl fs.inotify.max_user_watches`. Until then changes there are found by a look every minute"
         )
 
     def arm(self) -> None:

@@ -42,7 +42,7 @@ def test_all_is_well_and_nothing_is_changed(sync: Sync, roots: tuple[Path, Path]
     for subject in ("kernel", "root", "filesystem", "names", "state", "server", "clock", "inotify watches"):
         assert found[subject]["level"] == "ok", found[subject]
         assert found[subject]["remedy"] == ""
-    assert "1 nodes, last cycle ended with 0" in found["state"]["text"]
+    assert "1 node, last cycle ended with 0" in found["state"]["text"]
     sync("doctor")
     assert f"{first}: server: reachable, the token is valid" in sync.out
 

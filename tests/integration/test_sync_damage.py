@@ -103,4 +103,4 @@ def test_a_repair_tells_which_blocks_of_a_server_are_lost(tmp_path: Path, capsys
     sync = Sync(tmp_path, "", tmp_path, capsys)
     sync("fsck", "--repair", served, expect=15)
     assert f"block: {block_id(NOISE[:BLOCK]).hex()} is lost" in sync.out
-    assert "made anew with 1 blocks" in sync.out
+    assert "made anew with 1 block" in sync.out

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS, leaf_key, leaf_root
 from blockfs.blocks.ids import ID_SIZE, LOST_BLOCK, PADDING_ID, ZERO_BLOCK, BlockId, LeafKey
+from blockfs.runtime.units import counted
 from blockfs.tree.fsck.draft import Draft, MissingBlocks, StagedFile, StagingKey
 from blockfs.tree.fsck.findings import Problem
 from blockfs.tree.fsck.rows import SIZE_LIMIT
@@ -181,7 +182,7 @@ def _count_part(draft: Draft, low: int, high: int) -> None:
         expected = encode_leaf_ref(references[key], non_holes(ids))
         row = draft.rows.get(Table.LEAF_REFS, key)
         if row != expected:
-            recorded = "no count" if row is None else "{} references, {} blocks".format(*decode_leaf_ref(row))
+            recorded = "no count" if row is None else _counts(*decode_leaf_ref(row))
             detail = f"leaf {key.hex()}: {recorded} recorded, {references[key]} and {non_holes(ids)} found"
             draft.found(Problem.LEAF_COUNT, None, detail, "corrected")
             draft.rows.put(Table.LEAF_REFS, key, expected)
@@ -191,6 +192,10 @@ def _count_part(draft: Draft, low: int, high: int) -> None:
         if draft.rows.get(Table.LEAVES, raw_key) is None:
             draft.found(Problem.LEAF_COUNT, None, f"leaf {raw_key.hex()}: counted, but not there", "row removed")
             draft.rows.delete(Table.LEAF_REFS, raw_key)
+
+
+def _counts(references: int, blocks: int) -> str:
+    return f"{counted(references, 'reference', 'references')}, {counted(blocks, 'block', 'blocks')}"
 
 
 def _keep_as_file(draft: Draft, key: LeafKey, ids: bytes) -> str:
@@ -220,17 +225,15 @@ def _blocks_of(draft: Draft, key: LeafKey) -> int:
 
 
 def _correct_allocation(draft: Draft, ino: int, recorded: int, found: int) -> None:
-    detail = f"{recorded} blocks recorded, {found} found"
+    detail = f"{counted(recorded, 'block', 'blocks')} recorded, {found} found"
     draft.found(Problem.ALLOCATION, ino, detail, "corrected")
     if found:
         draft.rows.put(Table.ALLOCATIONS, u64(ino), u64(found))
     else:
         draft.rows.delete(Table.ALLOCATIONS, u64(ino))
     if recorded > found and draft.inode(ino) is not None:
-        size = recorded - found
-        draft.lost(
-            ino, f"perhaps {size} blocks: a row of its leaf map may be gone, and its place with it; reads as NUL"
-        )
+        size = counted(recorded - found, "block", "blocks")
+        draft.lost(ino, f"perhaps {size}: a row of its leaf map may be gone, and its place with it; reads as NUL")
 
 
 # --- blocks and staged data ---

@@ -18,7 +18,7 @@ from blockfs.runtime.failures import said
 from blockfs.runtime.mountinfo import is_below, read_mounts
 from blockfs.runtime.output import json_line, shown, tell
 from blockfs.runtime.reflink import clone_file
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from syncer.cli.doctor import diagnosis, lancheck, server, store
 from syncer.cli.doctor.diagnosis import Check, Level, failed
 from syncer.cli.registry.condition import holder_of
@@ -240,7 +240,7 @@ def _state(linked: LinkedRoot) -> tuple[Check, int]:
     holder = holder_of(os.path.join(linked.state, "lock"))
     busy = "" if holder is None else f"; process {holder} is at work on it"
     cycle = "never reconciled" if last is None else f"last cycle ended with {last.exit_code}"
-    return Check(subject="state", level=Level.OK, text=f"{len(base)} nodes, {cycle}{busy}"), watched
+    return Check(subject="state", level=Level.OK, text=f"{counted(len(base), 'node', 'nodes')}, {cycle}{busy}"), watched
 
 
 def _show(place: str | None, check: Check) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 
 _SKEW_WARN_S: Final = 5.0  # conflict copies and retention go by these clocks; nothing else does
 _SKEW_FAIL_S: Final = 24 * 3600.0  # TLS certificates and tokens end at times
@@ -134,7 +134,8 @@ def watches(limit: int | None, directories: int) -> Check:
     if limit is None:
         return Check(subject=subject, level=Level.WARN, text="the kernel tells no limit",
                      remedy="without inotify changes are found by scans only")  # fmt: skip
-    text = f"{directories} directories to watch, {limit} watches allowed per user"
+    text = f"{counted(directories, 'directory', 'directories')} to watch, "
+    text += f"{counted(limit, 'watch', 'watches')} allowed per user"
     if directories <= limit * _WATCH_SHARE:
         return Check(subject=subject, level=Level.OK, text=text)
     level = Level.FAIL if directories > limit else Level.WARN

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from blockfs.runtime.output import json_line, printable, tell
 from blockfs.runtime.terminal import Paint
+from blockfs.runtime.units import counted
 from syncer.watch import control
 from syncer.watch.live import DaemonLive, Phase, RootLive
 
@@ -93,6 +94,6 @@ def _table(roots: list[RootLive]) -> Table:
 def _cells(root: RootLive) -> tuple[str, ...]:
     changed = ", ".join(f"{int(root.changed.get(key, 0))} {key}" for key in ("pushed", "pulled", "moved", "deleted"))
     remarks = "\n".join([text for text in (root.moving, root.detail, *root.degraded) if text])
-    waiting = "all" if root.dirty < 0 else f"in {root.dirty} places" if root.dirty else ""
+    waiting = "all" if root.dirty < 0 else f"in {counted(root.dirty, 'place', 'places')}" if root.dirty else ""
     since = time.strftime("%H:%M:%S", time.localtime(root.since))
     return root.root, root.phase, since, waiting, changed if root.changed else "", remarks

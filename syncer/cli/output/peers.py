@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from blockfs.runtime.output import json_line, printable, tell
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from syncer.cli.output import columns
 from syncer.watch import control
 
@@ -101,8 +101,12 @@ def _lasting(live: PeersLive) -> object:
 
 
 def _counts(figures: Figures) -> str:
-    got = f"{figures.blocks_from_peers} blocks ({format_size(figures.bytes_from_peers)}) from peers"
-    return f"{got}, {figures.blocks_to_peers} ({format_size(figures.bytes_to_peers)}) to peers"
+    came = f"{_blocks(figures.blocks_from_peers, figures.bytes_from_peers)} from peers"
+    return f"{came}, {_blocks(figures.blocks_to_peers, figures.bytes_to_peers)} to peers"
+
+
+def _blocks(count: int, size_bytes: int) -> str:
+    return f"{counted(count, 'block', 'blocks')} ({format_size(size_bytes)})"
 
 
 def _tell_lines(socket: str) -> None:
@@ -124,7 +128,7 @@ def _tell_lines(socket: str) -> None:
 
 def _in_line(peer: PeerFigures) -> str:
     rate = "" if peer.bytes_per_s is None else f"{format_size(int(peer.bytes_per_s))}/s"
-    got = f"{peer.blocks} blocks ({format_size(peer.bytes)})" if peer.blocks else ""
+    got = _blocks(peer.blocks, peer.bytes) if peer.blocks else ""
     cells = ("peer", peer.peer[:8], peer.link, *peer.addresses[:1], rate, got, "connected" if peer.is_connected else "")
     return "  ".join(cell for cell in cells if cell)
 
@@ -161,7 +165,7 @@ def _below(live: PeersLive) -> dict[str, str]:
     if figures is None:
         return lines
     for each in figures.uploads:
-        size = f"{each.blocks} blocks ({format_size(each.bytes)})"
+        size = _blocks(each.blocks, each.bytes)
         lines[f"to {each.peer}"] = f"giving to {each.peer[:8]} {each.address}: {size}"
     if not figures.peers:
         lines["nobody"] = "nobody was heard in the last ten minutes"

@@ -13,13 +13,14 @@ import trio
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import JsonValue, json_line, note, printable, shown
 from blockfs.runtime.terminal import Paint, Painted
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from syncer.cli.output import columns
 from syncer.cli.output.progress import Progress
 from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.report import CHANGES, Failure, Report
 from syncer.ports.localvalues import LocalCounters
 from syncer.ports.remote import Counters
+from syncer.watch.cyclewords import SOURCES, changed
 
 if TYPE_CHECKING:  # imported where somebody looks: 25 ms
     from rich.text import Text
@@ -169,13 +170,13 @@ def _in_a_line(report: Report, counts: Mapping[str, int | float], *, is_in_step:
         yield Painted("in step", Paint.GOOD)
     done = [name for name in CHANGES if counts[name]]
     for name in done:
-        yield Painted(f"{counts[name]} {name}", Paint.WARN if name == "conflicts" else None)
+        yield Painted(changed(name, counts[name]), Paint.WARN if name == "conflicts" else None)
         yield ", " if name != done[-1] or report.failures else ""
     if report.failures:
         yield Painted(f"{len(report.failures)} not synced", Paint.BAD)
     sent, received = format_size(int(counts["bytes_sent"])), format_size(int(counts["bytes_received"]))
     yield "" if is_in_step else f"; sent {sent}, received {received}"
-    yield f"; {report.seconds:.1f} s, {counts['requests']} requests"
+    yield f"; {_cost(report, counts)}"
 
 
 def _rows(report: Report, counts: Mapping[str, int | float]) -> Iterator[tuple[str, columns.Cell]]:
@@ -183,13 +184,19 @@ def _rows(report: Report, counts: Mapping[str, int | float]) -> Iterator[tuple[s
         yield name, Painted(str(counts[name]), Paint.WARN if name == "conflicts" and counts[name] else None)
     if report.failures:
         yield "not synced", Painted(str(len(report.failures)), Paint.BAD)
-    yield "sent", f"{format_size(int(counts['bytes_sent']))}, {counts['blocks_sent']} blocks"
-    yield "received", f"{format_size(int(counts['bytes_received']))}, {counts['blocks_received']} blocks"
-    if counts["blocks_from_peers"]:
-        yield "from peers", f"{format_size(int(counts['bytes_from_peers']))}, {counts['blocks_from_peers']} blocks"
-    if counts["blocks_from_roots"]:
-        yield "from other roots", f"{counts['blocks_from_roots']} blocks"
-    if counts["blocks_from_own"]:
-        yield "from the root itself", f"{counts['blocks_from_own']} blocks"
+    for way in ("sent", "received"):
+        yield way, f"{format_size(int(counts[f'bytes_{way}']))}, {_blocks(counts, f'blocks_{way}')}"
+    for source in ("blocks_from_peers", "blocks_from_roots", "blocks_from_own"):
+        size = f"{format_size(int(counts['bytes_from_peers']))}, " if source == "blocks_from_peers" else ""
+        if counts[source]:
+            yield SOURCES[source], f"{size}{_blocks(counts, source)}"
     yield "read locally", format_size(report.bytes_read_local)
-    yield "time", f"{report.seconds:.1f} s, {counts['requests']} requests"
+    yield "time", _cost(report, counts)
+
+
+def _blocks(counts: Mapping[str, int | float], key: str) -> str:
+    return counted(int(counts[key]), "block", "blocks")
+
+
+def _cost(report: Report, counts: Mapping[str, int | float]) -> str:
+    return f"{report.seconds:.1f} s, {counted(int(counts['requests']), 'request', 'requests')}"

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Final
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import shown
 from blockfs.runtime.terminal import Paint, Painted, size_of, width_of
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from syncer.cli.output import columns
+from syncer.watch.cyclewords import SOURCES, TO_PEERS
 
 if TYPE_CHECKING:
     from syncer.cli.registry.roots import BadRecord
@@ -98,7 +99,7 @@ def _title(states: Sequence[Painted], *, watched: bool) -> Painted:
     counts = Counter(state.text for state in states)
     told = ", ".join(f"{counts[state]} {state}" for state in _STATES if counts[state])
     daemon = "watched" if watched else "not watched: `blocksync watch` is not running"
-    return Painted(f"{len(states)} roots: {told}; {daemon}", Paint.STRONG)
+    return Painted(f"{counted(len(states), 'root', 'roots')}: {told}; {daemon}", Paint.STRONG)
 
 
 def _number(count: int) -> Painted:
@@ -204,14 +205,7 @@ def show_bad(bad: BadRecord, *, watched: bool) -> None:
 
 def _blocks(counts: Mapping[str, int | float]) -> str:
     """Where blocks came from, and how many went to other devices."""
-    words = {
-        "received": "from the server",
-        "from_peers": "from peers",
-        "from_roots": "from other roots",
-        "from_own": "from the root itself",
-        "to_peers": "to peers",
-    }
-    return ", ".join(f"{counts.get(f'blocks_{key}', 0)} {text}" for key, text in words.items())
+    return ", ".join(f"{counts.get(key, 0)} {text}" for key, text in (*SOURCES.items(), ("blocks_to_peers", TO_PEERS)))
 
 
 def _watched(status: RootStatus) -> str:

@@ -7,7 +7,7 @@ import click
 from blockfs.cli.parameters import progress
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import json_line, note, tell
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from syncer.cli.repo.place import Place, Repository, place_options, with_repository
 from syncer.errors import UsageError
 from syncer.remote.repository.maintenance.checking import Checker, Findings
@@ -69,11 +69,12 @@ def _fields(url: str, found: Findings) -> dict[str, str | int]:
 def _tell(url: str, found: Findings) -> None:
     read = f", {found.packs_read} of them read, {format_size(found.bytes_read)}" if found.packs_read else ""
     tell(
-        f"{url}: {found.commits} commits, {found.packs} packs{read}: "
-        f"{f'{len(found.problems)} problems' if found.problems else 'nothing is damaged or missing'}"
+        f"{url}: {counted(found.commits, 'commit', 'commits')}, {counted(found.packs, 'pack', 'packs')}{read}: "
+        f"{counted(len(found.problems), 'problem', 'problems') if found.problems else 'nothing is damaged or missing'}"
     )
     if found.unnamed_packs:
-        note(f"{found.unnamed_packs} packs are named by no index: left by who was cut short, or just being written")
+        packs = counted(found.unnamed_packs, "pack is", "packs are")
+        note(f"{packs} named by no index: left by who was cut short, or just being written")
     if found.problems:
         note("What to do: put the objects that are named back from a copy of the store, if it keeps one. Else make a")
         note("new repository, and link a device to it that has the files. Don't run gc or repack on this one before.")

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from blockfs.runtime.output import json_line, note, tell
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from syncer.cli.repo.maintenance import maintained, maintenance_options
 from syncer.cli.repo.place import Place
 from syncer.remote.repository.maintenance.collecting import Collector
@@ -25,10 +25,13 @@ def command(place: Place, keep: str | None, dry_run: bool, as_json: bool) -> Non
         json_line("gc", {"url": place.url, "dry_run": dry_run, **msgspec.structs.asdict(done)})
         return
     would = "would be " if dry_run else ""
-    tell(
-        f"{place.url}: {would}deleted: {done.deleted_packs} packs, {format_size(done.deleted_bytes)}, "
-        f"{done.deleted_indexes} indexes, {done.deleted_commits} commits"
+    deleted = (
+        counted(done.deleted_packs, "pack", "packs"),
+        format_size(done.deleted_bytes),
+        counted(done.deleted_indexes, "index", "indexes"),
+        counted(done.deleted_commits, "commit", "commits"),
     )
-    tell(f"{would}condemned: {done.condemned_packs} packs, {format_size(done.condemned_bytes)}")
+    tell(f"{place.url}: {would}deleted: {', '.join(deleted)}")
+    tell(f"{would}condemned: {counted(done.condemned_packs, 'pack', 'packs')}, {format_size(done.condemned_bytes)}")
     if done.condemned_packs or done.waiting_packs:
         note("what is condemned is deleted by a run two days later or more, if it is still not needed then")

@@ -6,7 +6,7 @@ import click
 import msgspec
 
 from blockfs.runtime.output import json_line, note, tell
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from syncer.cli.repo.maintenance import maintained, maintenance_options
 from syncer.cli.repo.place import Place
 from syncer.remote.repository.maintenance.repacking import Repacker
@@ -25,9 +25,9 @@ def command(place: Place, keep: str | None, dry_run: bool, as_json: bool) -> Non
         json_line("repack", {"url": place.url, "dry_run": dry_run, **msgspec.structs.asdict(done)})
         return
     tell(
-        f"{place.url}: {done.sparse_packs} of {done.packs} packs are less than half needed: "
+        f"{place.url}: {done.sparse_packs} of {counted(done.packs, 'pack', 'packs')} less than half needed: "
         f"{format_size(done.live_bytes)} of {format_size(done.sparse_bytes)}"
     )
     if not dry_run and done.sparse_packs:
-        tell(f"written anew: {done.new_packs} packs, {format_size(done.new_bytes)}")
+        tell(f"written anew: {counted(done.new_packs, 'pack', 'packs')}, {format_size(done.new_bytes)}")
         note("the old packs are condemned: `blocksync repo gc` deletes them two days later or more")

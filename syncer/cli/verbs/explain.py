@@ -9,6 +9,7 @@ import click
 import trio
 
 from blockfs.runtime.output import JsonValue, json_line, shown, tell
+from blockfs.runtime.units import counted
 from syncer.cli.registry.condition import holder_of
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.readonly import read_only
@@ -192,7 +193,7 @@ def _words(state: State | None, change: Change | None, metadata: bool, inside: R
         if node.content is None:
             words.append("content not known")
         else:
-            words.append(f"{node.content.size_bytes} bytes, {node.content.object_hash.hex()[:12]}")
+            words.append(f"{counted(node.content.size_bytes, 'byte', 'bytes')}, {node.content.object_hash.hex()[:12]}")
     if node.target is not None:
         words.append(f"-> {shown(node.target)}")
     mode = node.meta.full_mode

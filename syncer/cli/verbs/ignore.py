@@ -11,6 +11,7 @@ from typing import Final
 import click
 
 from blockfs.runtime.output import JsonValue, json_line, note, shown, tell
+from blockfs.runtime.units import counted
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry, encoded_path
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict, folders_above, objection
 from syncer.core.model import RelPath
@@ -127,7 +128,7 @@ def _list(linked: LinkedRoot, most: int, *, as_json: bool) -> None:
     if not found.names and not found.more:
         note(f"nothing in {shown(linked.path)} is ignored")
     if found.unread:
-        note(f"{found.unread} {'folder' if found.unread == 1 else 'folders'} could not be looked at")
+        note(f"{counted(found.unread, 'folder', 'folders')} could not be looked at")
     if found.more:
         note(f"there may be more: {found.more}")
 

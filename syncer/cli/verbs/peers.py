@@ -10,6 +10,7 @@ import trio
 
 from blockfs.cli.groups import Verbs
 from blockfs.runtime.output import json_line, note, shown
+from blockfs.runtime.units import counted
 from syncer.cli.lan.peering import switched_off
 from syncer.cli.output.peers import follow as follow_peers
 from syncer.cli.output.peers import show
@@ -79,7 +80,7 @@ def unban_command(peer: str | None, as_json: bool) -> None:
     if as_json:
         json_line("unban", {"lifted": lifted})
     else:
-        note(f"{lifted} bans lifted")
+        note(f"{counted(lifted, 'ban', 'bans')} lifted")
 
 
 @command.command("rotate")

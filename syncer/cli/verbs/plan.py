@@ -14,6 +14,7 @@ import trio
 
 from blockfs.runtime.output import JSON_VERSION, note, shown, tell
 from blockfs.runtime.terminal import Paint, Painted, size_of
+from blockfs.runtime.units import counted
 from syncer.cli.output import columns
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
@@ -78,7 +79,7 @@ def _saved(linked: LinkedRoot, plan: Plan, policy: Policy, report: Report) -> Sa
     )
 
 
-def _counted(rows: Sequence[tuple[str, str, str]]) -> str:
+def _by_kind(rows: Sequence[tuple[str, str, str]]) -> str:
     """How many actions of each kind there are on each side."""
     counts = Counter((side, action) for side, action, _ in rows)
     return ", ".join(f"{side} {action}: {count}" for (side, action), count in counts.items())
@@ -92,11 +93,11 @@ def _show(linked: LinkedRoot, plan: Plan, report: Report) -> None:
             tree = (plan.local_state if action in plan.local else plan.remote_state).tree
             source = f"{shown(path_in(tree, action.nid) or b'')} -> "
         rows.append((str(described["side"]), str(described["action"]), source + shown(action.path)))
-    title = f"{shown(linked.path)}: {len(rows)} actions"
+    title = f"{shown(linked.path)}: {counted(len(rows), 'action', 'actions')}"
     columns.show(title, ("side", "action", "path"), rows) if rows else tell(f"{title}: nothing to do")
     size = size_of(sys.stdout)
     if size is not None and len(rows) >= size[1] - 2:  # the title has left the screen
-        columns.line(Painted(title, Paint.STRONG), "; ", _counted(rows))
+        columns.line(Painted(title, Paint.STRONG), "; ", _by_kind(rows))
     for failure in report.failures:
         note(f"not synced: {shown(failure.path)}: {failure.reason}")
     for path, text in report.notes:

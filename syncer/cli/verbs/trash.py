@@ -11,7 +11,7 @@ import click
 from blockfs.cli.groups import Verbs
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, shown
-from blockfs.runtime.units import format_size, parse_duration
+from blockfs.runtime.units import counted, format_size, parse_duration
 from syncer.cli.output import columns
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
@@ -101,7 +101,7 @@ def empty_command(root: bytes, older_than: str, as_json: bool) -> int:
         counts = {"emptied": len(entries) - len(left), "bytes": freed, "kept": len(left)}
         json_line("summary", {"root": shown(linked.path), **counts})
         return int(ExitCode.DONE)
-    note(f"deleted {len(entries) - len(left)} versions, {format_size(freed)}")
+    note(f"deleted {counted(len(entries) - len(left), 'version', 'versions')}, {format_size(freed)}")
     for kept in left:
         note(f"kept {kept.ident} {shown(kept.origin or kept.fallback)}: {_reason(kept)}")
     return int(ExitCode.DONE)
@@ -149,9 +149,8 @@ def _newest(entries: list[Kept], lost: RelPath, path: bytes) -> Kept:
             return kept
     below = [kept for kept in entries if kept.origin is not None and kept.origin.startswith(lost + b"/")]
     if below:
-        raise NotFoundError(
-            f"{shown(path)} is a folder: {len(below)} versions from below it are in the trash; restore them one by one"
-        )
+        has = f"the trash has {counted(len(below), 'version', 'versions')} from below it"
+        raise NotFoundError(f"{shown(path)} is a folder: {has}; restore them one by one")
     raise NotFoundError(f"no version of {shown(path)} is in the trash; `blocksync trash ls` lists what is")
 
 
@@ -197,7 +196,7 @@ def _show(linked: LinkedRoot, entries: list[Kept]) -> None:
         )
         for kept in entries
     ]
-    title = f"{shown(linked.path)}: {len(entries)} versions"
+    title = f"{shown(linked.path)}: {counted(len(entries), 'version', 'versions')}"
     columns.show(title, ("id", "deleted", ">days left", ">size", "why", "path"), rows)
 
 

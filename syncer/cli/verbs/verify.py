@@ -21,7 +21,7 @@ from rich.progress import (
 
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, shown, tell
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
 from syncer.cli.session.readonly import read_only
@@ -83,7 +83,7 @@ class _Bar:
     def total(self, size_bytes: int, files: int) -> None:
         """Begin."""
         if self._progress is not None:
-            self._task = self._progress.add_task(f"{self._title}: {files} files", total=size_bytes)
+            self._task = self._progress.add_task(f"{self._title}: {counted(files, 'file', 'files')}", total=size_bytes)
 
     def read(self, size_bytes: int, path: RelPath) -> None:  # noqa: ARG002 - the bar has no room for it
         """Go on."""
@@ -123,9 +123,11 @@ def _tell(linked: LinkedRoot, result: Verified, deep: bool, as_json: bool) -> No
         where = "".join(f"; bytes {first} to {last - 1}" for first, last in finding.ranges[:8])
         more = "; …" if len(finding.ranges) > 8 else ""
         tell(f"{finding.verdict.value}{side}: {shown(finding.path)}: {finding.text}{where}{more}")
-    read = f", {format_size(result.bytes_read)} read, {result.hashmaps} hashmaps compared" if deep else ""
+    hashmaps = counted(result.hashmaps, "hashmap", "hashmaps")
+    read = f", {format_size(result.bytes_read)} read, {hashmaps} compared" if deep else ""
     told = ", ".join(f"{count} {verdict.value}" for verdict, count in counts.items())
-    tell(f"{shown(linked.path)}: {result.files} {'files' if deep else 'nodes'}{read}: {told}")
+    looked_at = counted(result.files, *(("file", "files") if deep else ("node", "nodes")))
+    tell(f"{shown(linked.path)}: {looked_at}{read}: {told}")
 
 
 def _fields(linked: LinkedRoot, finding: Finding) -> dict[str, JsonValue]:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from blockfs.runtime.units import counted
 from syncer.core.model import Ages, BaseRow, Deletions, Plan, Position, RemoteStat, latest
 from syncer.errors import RootIdentityError, SafetyStopError
 
@@ -152,7 +153,7 @@ def objection(deletions: Deletions) -> str | None:
     if deleted == 0:
         return None
     if deletions.nodes_after == 0:
-        return f"the plan would leave the {side} side empty ({deleted} {'deletion' if deleted == 1 else 'deletions'})"
+        return f"the plan would leave the {side} side empty ({counted(deleted, 'deletion', 'deletions')})"
     if deleted > MAX_DELETIONS:
         return f"the plan would delete {deleted} of {before} nodes on the {side} side (limit {MAX_DELETIONS})"
     if deleted >= MIN_FOR_SHARE and 2 * deleted >= before:

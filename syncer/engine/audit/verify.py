@@ -17,6 +17,7 @@ import trio
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.exitcodes import ExitCode
+from blockfs.runtime.units import counted
 from syncer.core.model import (
     Action,
     Ages,
@@ -277,7 +278,9 @@ def _size(node: Node) -> int:
 
 
 def _short(content: Content | None) -> str:
-    return "none" if content is None else f"{content.object_hash.hex()[:12]} ({content.size_bytes} bytes)"
+    if content is None:
+        return "none"
+    return f"{content.object_hash.hex()[:12]} ({counted(content.size_bytes, 'byte', 'bytes')})"
 
 
 def _finding(path: RelPath, verdict: Verdict, side: Side | None, text: str) -> Finding:

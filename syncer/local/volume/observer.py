@@ -18,6 +18,7 @@ from blockfs.control.client import ControlClient, RequestError
 from blockfs.control.protocol import CursorMsg, NodeRow
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.linux import syncfs
+from blockfs.runtime.units import counted
 from syncer.core.base import BaseIndex
 from syncer.core.ignore import IgnoreRules
 from syncer.core.model import Content, FileStat, Kind, RelPath
@@ -302,7 +303,7 @@ class VolumeObserver:
                 reason = f"it has more than {MAX_BLOCKS} blocks of {self._block_size} bytes: too large to be synced"
             elif row.lost_bytes:
                 complete = False
-                reason = f"{row.lost_bytes} bytes of it {_LOST}"
+                reason = f"{counted(row.lost_bytes, 'byte', 'bytes')} of it {_LOST}"
             elif row.writers:
                 complete = False
                 problems += [Problem(path=path, reason=OPEN, partly=False) for path in paths]

@@ -9,7 +9,8 @@ import msgspec
 
 from blockfs.exitcodes import ExitCode
 from syncer.ui.ports import CycleFacts, Pending, RootFacts
-from syncer.ui.words import counted, moment, name, number, plain, size, span
+from syncer.ui.words import THIN, counted, moment, name, number, plain, size, span
+from syncer.watch.cyclewords import SOURCES, TO_PEERS, changed
 from syncer.watch.live import RootLive
 
 Tone = Literal["good", "busy", "warn", "bad", "off"]
@@ -40,8 +41,13 @@ _FOLLOWING: Final = {
 }
 NOT_ALL: Final = "In step, but for some"
 WITH_CONFLICTS: Final = "In step, with conflicts"
+_PARTS: Final = {
+    "server": "blocks_received",
+    "peers": "blocks_from_peers",
+    "roots": "blocks_from_roots",
+    "own": "blocks_from_own",
+}
 _DONE: Final = ("pushed", "pulled", "moved", "deleted", "conflicts")
-_WORDS: Final = {"conflicts": ("conflict", "conflicts")}
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,21 +290,12 @@ def view_cycle(cycle: CycleFacts, now_s: float, changed: Mapping[str, int | floa
 
 
 def _done(counts: Mapping[str, int | float]) -> str:
-    return ", ".join(
-        f"{number(counts[key])} {_WORDS[key][counts[key] != 1] if key in _WORDS else key}"
-        for key in _DONE
-        if counts.get(key)
-    )
+    return ", ".join(changed(key, counts[key], between=THIN) for key in _DONE if counts.get(key))
 
 
 def view_parts(counts: Mapping[str, int | float]) -> tuple[Part, ...]:
     """Where a cycle's blocks came from, as shares of a bar; empty: none came."""
-    found = [
-        ("server", "from the server", int(counts.get("blocks_received", 0))),
-        ("peers", "from peers", int(counts.get("blocks_from_peers", 0))),
-        ("roots", "from other roots", int(counts.get("blocks_from_roots", 0))),
-        ("own", "from the root itself", int(counts.get("blocks_from_own", 0))),
-    ]
+    found = [(part, SOURCES[key], int(counts.get(key, 0))) for part, key in _PARTS.items()]
     total = sum(count for _, _, count in found)
     parts, before = [], 0
     for key, label, count in found:
@@ -315,7 +312,7 @@ def meaning(code: int) -> str:
 
 def _given(shared: CycleFacts | None) -> str:
     count = 0 if shared is None else int(shared.counts.get("blocks_to_peers", 0))
-    return f"{counted(count, 'block', 'blocks')} to peers" if count else ""
+    return f"{counted(count, 'block', 'blocks')} {TO_PEERS}" if count else ""
 
 
 def _watched(live: RootLive | None) -> str:

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from blockfs.runtime.output import plain, shown
+from blockfs.runtime.units import counted
 from syncer.watch.pacing import THROUGH, CycleResult
 
 UNSYNCED_S: Final = 86_400.0
@@ -139,8 +140,8 @@ class Book:
         """What time alone has brought."""
         found = []
         if self._conflicts and now_s >= self._conflicts_due_s:
-            copies = "conflict copy was" if self._conflicts == 1 else "conflict copies were"
-            text = f"{self._conflicts} {copies} made; `blocksync conflicts` lists them"
+            copies = counted(self._conflicts, "conflict copy was", "conflict copies were")
+            text = f"{copies} made; `blocksync conflicts` lists them"
             found.append(self._notice(Kind.CONFLICTS, text))
             self._conflicts, self._conflicts_due_s = 0, now_s + GATHER_S
         if self._stop is not None and not self.standing.is_stopped and now_s >= self._stop_due_s:
@@ -153,8 +154,7 @@ class Book:
         is_due = lacking_s >= UNSYNCED_S and now_s - self._tried_s >= TRIED_S
         if is_due and not self.is_paused and not self.standing.is_told:
             self.standing = msgspec.structs.replace(self.standing, is_told=True)
-            days = int(lacking_s // _DAY_S)
-            text = f"it has not synced for {days} {'day' if days == 1 else 'days'}"
+            text = f"it has not synced for {counted(int(lacking_s // _DAY_S), 'day', 'days')}"
             found.append(self._notice(Kind.UNSYNCED, f"{text}: {self._why}" if self._why else text))
         return found
 

@@ -10,7 +10,7 @@ import click
 
 from blockfs.cli.groups import Verbs
 from blockfs.runtime.output import JsonValue, json_line, note
-from blockfs.runtime.units import format_size, parse_duration
+from blockfs.runtime.units import counted, format_size, parse_duration
 from syncer.cli.output import columns
 from syncer.errors import NotFoundError, UsageError
 from syncer.server.tokenfile import TokenFile
@@ -75,7 +75,7 @@ def list_command(*, directory: str, as_json: bool) -> None:
         (token.ident, token.account, format_size(token.quota_bytes) if token.quota_bytes else "-", _state(token))
         for token in tokens
     ]
-    columns.show(f"{file.path}: {len(tokens)} tokens", ("ID", "account", ">quota", "ends"), rows)
+    columns.show(f"{file.path}: {counted(len(tokens), 'token', 'tokens')}", ("ID", "account", ">quota", "ends"), rows)
 
 
 @command.command("revoke")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from blockfs.runtime.output import JsonValue, json_line, note, shown
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from syncer.cli.output import columns
 from syncer.cli.ui.servers import kept_in
 from syncer.errors import NotFoundError
@@ -38,7 +38,7 @@ def command(*, directory: str, token_file: str | None, is_all: bool, as_json: bo
         return
     rows = [_row(account, each) for account in found.accounts for each in account.containers]
     title = (
-        f"{directory}: {found.versions:,} versions of objects, deletions among them; "
+        f"{directory}: {counted(found.versions, 'version', 'versions', between=',')} of objects, deletions among them; "
         f"{format_size(found.stored_bytes)} on the disk, in blocks of {format_size(found.block_size)}"
     )
     columns.show(title, _HEADINGS, rows)

@@ -16,7 +16,7 @@ import msgspec
 import trio
 
 from blockfs.runtime.output import shown
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from syncer.errors import CorruptionError, DamagedObjectError, FormatTooNewError, NotFoundError, SyncerError
 from syncer.remote.parallel import for_each
 from syncer.remote.repository.format.entries import (
@@ -242,7 +242,8 @@ class Checker:
         else:
             self.findings.bytes_read += len(raw)
         self.findings.packs_read += 1
-        self._told(f"{self.findings.packs_read} packs read, {format_size(self.findings.bytes_read)}")
+        packs = counted(self.findings.packs_read, "pack", "packs")
+        self._told(f"{packs} read, {format_size(self.findings.bytes_read)}")
 
     def _open(self, name: str, raw: bytes) -> None:
         """See that all chunks of a pack are what they should be, whatever it holds."""

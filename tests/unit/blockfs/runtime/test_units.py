@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockfs.errors import UsageError
-from blockfs.runtime.units import format_size, parse_duration, parse_size
+from blockfs.runtime.units import counted, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,15 @@ def test_spans_of_time_are_read_as_people_write_them(text: str, seconds: float) 
 def test_other_spans_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="span of time"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(0, "0 blocks"), (1, "1 block"), (2, "2 blocks"), (12_345_678, "12345678 blocks")]
+)
+def test_what_is_counted_has_the_word_for_one_or_for_many(count: int, text: str) -> None:
+    assert counted(count, "block", "blocks") == text
+    assert counted(count, "block", "blocks", between=",").replace(",", "") == text
+
+
+def test_thousands_stand_apart_where_that_is_asked_for() -> None:
+    assert counted(12_345_678, "block", "blocks", between=" ") == "12 345 678 blocks"

@@ -19,12 +19,8 @@ from syncer.cli.output import peers as showpeers
 from syncer.peer.exchange.figures import BanFigures, Figures, PeerFigures, UploadFigures
 from syncer.watch import control
 from syncer.watch.lan import PeersLive, ShareLive
+from tests.unit.syncer.cli.quiet import QUIET
 
-QUIET = Figures(
-    port=17511, links=("lan0",), peers=(), bans=(), frames_in={}, frames_out={}, drops={}, tokens_asked=0,
-    tokens_answered=0, latency=(), latency_ends_s=(), latency_s=0.0, blocks_from_peers=0, bytes_from_peers=0,
-    wasted_bytes=0, blocks_to_peers=0, bytes_to_peers=0, busy=0, stalls=0, lacked=0, broadcasts_held=0,
-)  # fmt: skip
 ANNA = PeerFigures(
     share="u1", peer="a1" * 16, link="lan0", addresses=("fe80::1",), heard_s=3.0, is_connected=True,
     bytes_per_s=2e6, blocks=5, bytes=5 * 65536, wasted_bytes=0, load=1,
@@ -101,7 +97,7 @@ def test_once_all_is_told_in_order(daemon: Daemon, capsys: pytest.CaptureFixture
     assert lines[:4] == [
         "/home/anna/images  on",
         "links: lan0; port 17511",
-        "5 blocks (0 B) from peers, 7 (0 B) to peers",
+        "5 blocks (0 B) from peers, 7 blocks (0 B) to peers",
         "peers",
     ]
     assert lines[5].split() == [
@@ -173,7 +169,7 @@ def test_into_a_pipe_each_line_comes_once_and_again_when_it_changes(
     assert capsys.readouterr().out.splitlines() == [
         "/home/anna/images  on",
         "links: lan0; port 17511",
-        "0 blocks (0 B) from peers, 0 (0 B) to peers",
+        "0 blocks (0 B) from peers, 0 blocks (0 B) to peers",
         "nobody was heard in the last ten minutes",
         "peer  a1a1a1a1  lan0  fe80::1  1.91 MiB/s  5 blocks (320 KiB)  connected",
         "peer  a1a1a1a1  lan0  fe80::1  1.91 MiB/s  6 blocks (320 KiB)",

@@ -226,4 +226,4 @@ def test_each_phase_of_the_daemon_has_a_colour() -> None:
 
 def test_a_plan_that_is_longer_than_the_screen_is_counted_at_its_end() -> None:
     rows = [("remote", "create", "a"), ("local", "trash", "b"), ("remote", "create", "c")]
-    assert plan._counted(rows) == "remote create: 2, local trash: 1"
+    assert plan._by_kind(rows) == "remote create: 2, local trash: 1"

@@ -207,7 +207,7 @@ def test_a_limit_of_watches_is_told_and_the_rest_is_watched(root: Path, monkeypa
     monkeypatch.setattr(Inotify, "add", limited)
 
     async def scenario(watched: Watched) -> None:
-        assert "1 directories are not watched" in (watched.source.problem or "")
+        assert "1 directory is not watched" in (watched.source.problem or "")
         (root / "a" / "file").write_bytes(b"2")
         await watched.until(b"a")
 
