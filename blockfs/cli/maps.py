@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Final
 
@@ -15,7 +15,7 @@ from blockfs.control.client import ControlClient
 from blockfs.control.maps import BlockMapReply, CellMsg, SharerMsg, SharingReply
 from blockfs.errors import UsageError
 from blockfs.runtime.output import JsonValue, json_line, printable, shown, tell
-from blockfs.runtime.terminal import Paint, Painter
+from blockfs.runtime.terminal import Paint, Painter, fitting, rows_of, size_of
 from blockfs.runtime.units import format_size
 
 COLUMNS: Final = 64
@@ -27,6 +27,9 @@ _HOLE, _STAGED, _OWN, _MORE = ".", "~", "#", "+"
 _LETTERS: Final = "abcdefghijklmnop"
 _BAR: Final = 20
 _ABOVE: Final = 2  # lines of `drawn` before the map
+_AROUND: Final = 2  # rows of the screen that are not ours: the command, and the next prompt
+_KEY: Final = 10  # rows for what the characters of a map mean, before half of the screen is the map
+_LEAST: Final = 4
 _PAINTS: Final = {_HOLE: Paint.FAINT, _STAGED: Paint.BUSY, _OWN: None}
 
 
@@ -52,13 +55,14 @@ def show(place: Place, path: bytes, *, as_json: bool) -> None:
 
 
 def _show_map(client: ControlClient, path: bytes, *, as_json: bool) -> None:
-    found = client.block_map(path, COLUMNS * ROWS)
+    size = None if as_json else size_of(sys.stdout)
+    found = client.block_map(path, COLUMNS * rows_on(size))
     if as_json:
         json_line("map", map_fields(found))
     else:
         painter = Painter.of(sys.stdout, os.environ)
         rows = range(_ABOVE, _ABOVE + -(-len(found.cells) // COLUMNS))
-        for number, line in enumerate(drawn(found)):
+        for number, line in enumerate(drawn(found, size)):
             click.echo(painted(line, painter) if number in rows else painter(line), color=painter.is_on)
 
 
@@ -73,7 +77,7 @@ def _show_sharing(client: ControlClient, *, as_json: bool) -> None:
     if as_json:
         json_line("sharing", sharing_fields(found))
     else:
-        for line in listed(found):
+        for line in listed(found, size_of(sys.stdout)):
             tell(line)
 
 
@@ -115,8 +119,13 @@ def sharing_fields(found: SharingReply) -> dict[str, JsonValue]:
     }
 
 
-def drawn(found: BlockMapReply) -> list[str]:
-    """The map of a file, line by line. Pure."""
+def rows_on(size: tuple[int, int] | None) -> int:
+    """How many rows a map has on a terminal of so many columns and rows; None: it is none."""
+    return ROWS if size is None else max(_LEAST, min(ROWS, (size[1] - _KEY) // 2))
+
+
+def drawn(found: BlockMapReply, size: tuple[int, int] | None = None) -> list[str]:
+    """The map of a file, line by line; on a terminal of so many columns and rows it fits, unless that is tiny. Pure."""
     if not found.cells:
         return [f"{shown(found.path)} is empty"]
     each = -(-found.blocks // len(found.cells))
@@ -135,17 +144,17 @@ def drawn(found: BlockMapReply) -> list[str]:
     lines += [
         f"{mark} {_amount(count, found)}  {name}" for (mark, name), count in zip(names, totals, strict=True) if count
     ]
-    lines += [
+    others = [
         f"{letter} {_amount(other.blocks, found)}  with {shown(other.path)}"
         for letter, other in zip(_LETTERS, found.others, strict=False)
     ]
-    if any(cell.shared and cell.other < 0 for cell in found.cells):
-        lines.append(f"{_MORE} with others")
-    return [*lines, *_remarks(is_whole=found.is_whole, is_behind=found.is_behind)]
+    below = [f"{_MORE} with others"] if any(cell.shared and cell.other < 0 for cell in found.cells) else []
+    below += _remarks(is_whole=found.is_whole, is_behind=found.is_behind)
+    return [*lines, *_some(others, size, (*lines, *below), "by the letters that follow; `--json` names them"), *below]
 
 
-def listed(found: SharingReply) -> list[str]:
-    """Files that share most, a line each. Pure."""
+def listed(found: SharingReply, size: tuple[int, int] | None = None) -> list[str]:
+    """Files that share most, a line each; on a terminal of so many columns and rows those that fit. Pure."""
     if not found.sharers:
         return ["no file shares a block with another one", *_remarks(is_whole=found.is_whole)]
     width = min(40, max(len(printable(shown(each.path))) for each in found.sharers))
@@ -154,7 +163,17 @@ def listed(found: SharingReply) -> list[str]:
         f"{100 * each.shared // each.blocks:3} % shared, most with {shown(each.other)}"
         for each in found.sharers
     ]
-    return [*lines, *_remarks(is_whole=found.is_whole)]
+    below = [*_remarks(is_whole=found.is_whole)]
+    return [*_some(lines, size, below, "`--json` has them"), *below]
+
+
+def _some(lines: list[str], size: tuple[int, int] | None, about: Sequence[str], where: str) -> list[str]:
+    """The lines for which a terminal has room beside others, and how many are left."""
+    if size is None:
+        return lines
+    taken = _AROUND + sum(rows_of(line, size[0]) for line in about)
+    kept = fitting(lines, size[0], size[1] - taken)
+    return lines if kept == len(lines) else [*lines[:kept], f"… and {len(lines) - kept} more, {where}"]
 
 
 def _mark(cell: CellMsg) -> str:

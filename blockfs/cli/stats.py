@@ -46,9 +46,13 @@ def command(path: bytes, as_json: bool, as_metrics: bool, as_map: bool) -> None:
     elif as_json:
         json_line("stats", msgspec.structs.asdict(stats))
     else:
-        _show(_rows(stats))
-        if stats.mode_reason:
-            tell(f"{stats.mode}: {stats.mode_reason}")
+        _tell(stats)
+
+
+def _tell(stats: StatsReply) -> None:
+    _show(_rows(stats))
+    if stats.mode_reason:
+        tell(f"{stats.mode}: {stats.mode_reason}")
 
 
 def _show(rows: Sequence[tuple[str, str, str]]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final, NamedTuple, TextIO
 
@@ -92,6 +92,25 @@ def width_of(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(_width(character) for character in text)
+
+
+def rows_of(text: str, columns: int) -> int:
+    """How many rows of a terminal a line takes, as it is wrapped there."""
+    return max(1, -(-width_of(printable(text)) // columns))
+
+
+def fitting(lines: Sequence[str], columns: int, rows: int) -> int:
+    """How many lines a terminal has room for, from the first on, which counts in any case.
+
+    Where these are not all of them, a row is left for a line that says so.
+    """
+    left = rows
+    for done, text in enumerate(lines):
+        takes = rows_of(text, columns)
+        if done and takes > left - (done + 1 < len(lines)):
+            return done
+        left -= takes
+    return len(lines)
 
 
 def _width(character: str) -> int:

@@ -12,7 +12,7 @@ import trio
 
 from blockfs.runtime.failures import said
 from blockfs.runtime.output import JsonValue, json_line, note, printable, shown
-from blockfs.runtime.terminal import Paint, Painted
+from blockfs.runtime.terminal import Paint, Painted, rows_of, size_of
 from blockfs.runtime.units import counted, format_size
 from syncer.cli.output import columns
 from syncer.cli.output.progress import Progress
@@ -25,6 +25,11 @@ from syncer.watch.cyclewords import SOURCES, changed
 if TYPE_CHECKING:  # imported where somebody looks: 25 ms
     from rich.text import Text
 
+_ABOUT: Final = (
+    3  # rows of the screen that are neither summary nor remark: the command, a word on the rest, the next prompt
+)
+_SUMMARY: Final = 14  # rows of a summary, at most
+_BRIEF_SUMMARY: Final = 2
 _FLUSH_S: Final = 0.1  # a line is not kept back for longer than this and the next second's
 
 
@@ -43,16 +48,21 @@ class _Line:
 class Teller:
     """`engine.report.Listener` for one root on the command line."""
 
-    def __init__(self, root: bytes, *, as_json: bool, dry_run: bool, is_brief: bool = False) -> None:
+    def __init__(self, root: bytes, *, as_json: bool, dry_run: bool, roots: int = 1) -> None:
         """Tell of one root.
 
         Args:
             root: Its path.
             as_json: As JSON lines.
             dry_run: Nothing is done.
-            is_brief: Its summary is one line: there are others.
+            roots: How many share the screen: where it is not the only one, its summary is a line.
         """
-        self._is_brief = is_brief
+        self._is_brief = roots > 1
+        self._size = size_of(sys.stderr)
+        rows = 0 if self._size is None else self._size[1] - _ABOUT
+        self._room = rows // roots - (_BRIEF_SUMMARY if self._is_brief else _SUMMARY)
+        self._has_remarked = False
+        self._left_out = 0
         self._root = shown(root)
         self._json = as_json
         self._dry_run = dry_run
@@ -111,14 +121,14 @@ class Teller:
         if self._json:
             self._line("failure", {"path": shown(failure.path), "reason": failure.reason})
         else:
-            note(f"blocksync: not synced: {shown(failure.path)}: {failure.reason}")
+            self._remark(f"blocksync: not synced: {shown(failure.path)}: {failure.reason}")
 
     def noted(self, path: bytes, text: str) -> None:
         """Pass a remark on."""
         if self._json:
             self._line("note", {"path": shown(path), "text": text})
         else:
-            note(f"{shown(path)}: {text}")
+            self._remark(f"{shown(path)}: {text}")
 
     def stale(self, path: str, reason: str) -> None:
         """Name an action of a saved plan that does not hold any more."""
@@ -140,6 +150,8 @@ class Teller:
             more: dict[str, JsonValue] = {"failures": len(report.failures), "dry_run": report.dry_run}
             self._line("summary", {**counts, **more})
             return
+        if self._left_out and not self._is_brief:
+            note(f"… and {self._left_out} more; `blocksync status --json {self._root}` has all")
         if self._broken_off and not any(counts[name] for name in (*CHANGES, "mutating_requests")):
             return  # the message says all
         title = f"{self._root} (dry run: nothing was changed)" if report.dry_run else self._root
@@ -149,6 +161,20 @@ class Teller:
             columns.line(Painted(title, Paint.STRONG), ": ", *_in_a_line(report, counts, is_in_step=is_in_step))
             return
         columns.pairs(Painted(title, Paint.STRONG), list(_rows(report, counts)), numbers=True)
+
+    def _remark(self, text: str) -> None:
+        """Print a line on stderr; on a terminal as many of them as leave room for the summary."""
+        if self._size is None or self._dry_run:
+            note(text)
+            return
+        takes = rows_of(text, self._size[0])
+        is_due = takes <= self._room or not (self._has_remarked or self._is_brief)
+        if self._left_out or not is_due:
+            self._left_out += 1
+            return
+        self._room -= takes
+        self._has_remarked = True
+        note(text)
 
     def _action(self, action: Action, path: RelPath) -> None:
         kind = type(action).__name__.lower()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import shown
-from blockfs.runtime.terminal import Paint, Painted, size_of, width_of
+from blockfs.runtime.terminal import Paint, Painted, fitting, size_of
 from blockfs.runtime.units import counted, format_size
 from syncer.cli.output import columns
 from syncer.watch.cyclewords import SOURCES, TO_PEERS
@@ -137,14 +137,11 @@ def _remark(status: RootStatus, state: str) -> str:
 
 def _tell_some(lines: Sequence[str], room: tuple[int, int] | None) -> None:
     """Print lines; on a terminal as many as its columns and remaining rows have room for, and how many are left."""
-    left = len(lines) if room is None else max(_LEAST, room[1])
-    for done, text in enumerate(lines):
-        takes = 1 if room is None else -(-width_of(text) // room[0])
-        if room is not None and done and takes > left - (done + 1 < len(lines)):
-            columns.line(f"… and {len(lines) - done} more; `blocksync status ROOT` says what is the matter with one")
-            return
+    kept = len(lines) if room is None else fitting(lines, room[0], max(_LEAST, room[1]))
+    for text in lines[:kept]:
         columns.line(text)
-        left -= takes
+    if kept < len(lines):
+        columns.line(f"… and {len(lines) - kept} more; `blocksync status ROOT` says what is the matter with one")
 
 
 def show(status: RootStatus) -> None:

@@ -93,7 +93,7 @@ def command(
         note("nothing is linked; `blocksync link ROOT URL` links a folder")
     codes = []
     for linked in chosen.roots:
-        teller = Teller(linked.path, as_json=as_json, dry_run=dry_run, is_brief=len(chosen.roots) > 1)
+        teller = Teller(linked.path, as_json=as_json, dry_run=dry_run, roots=len(chosen.roots))
         try:
             limits = linked.record.limits.overridden(limit_up, limit_down)
             codes.append(_reconcile(linked, teller, replace(request, limits=limits)))

@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.style import Style
 
-from blockfs.runtime.terminal import Paint, Painter, cut, size_of, width_of
+from blockfs.runtime.terminal import Paint, Painter, cut, fitting, rows_of, size_of, width_of
 
 
 class Terminal(io.StringIO):
@@ -69,3 +69,25 @@ def test_what_is_cut_fits(text: str, columns: int, expected: str) -> None:
 
 def test_what_is_no_terminal_has_no_size() -> None:
     assert size_of(io.StringIO()) is None
+
+
+@pytest.mark.parametrize(("text", "rows"), [("", 1), ("x" * 10, 1), ("x" * 11, 2), ("語" * 6, 2), ("\x1b" * 5, 2)])
+def test_a_line_takes_the_rows_in_which_it_is_wrapped(text: str, rows: int) -> None:
+    assert rows_of(text, 10) == rows
+
+
+@pytest.mark.parametrize(
+    ("lengths", "rows", "kept"),
+    [
+        ([], 3, 0),
+        ([1, 1, 1], 3, 3),
+        ([1, 1, 1, 1], 3, 2),  # and a row for a word on the rest
+        ([11, 1, 1], 3, 1),
+        ([11, 1], 3, 2),
+        ([50, 1], 3, 1),
+        ([50], 3, 1),
+        ([1, 1], 0, 1),
+    ],
+)
+def test_what_does_not_fit_leaves_a_row_for_a_word_on_it(lengths: list[int], rows: int, kept: int) -> None:
+    assert fitting(["x" * length for length in lengths], 10, rows) == kept

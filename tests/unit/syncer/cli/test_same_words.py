@@ -64,7 +64,7 @@ def test_what_a_cycle_did_and_cost(count: int, capsys: pytest.CaptureFixture[str
     report = Report(**dict.fromkeys(CHANGES, count), traffic={"requests": count})  # type: ignore[arg-type]
     cycle = CycleFacts(ended_s=NOW_S, exit_code=0, error=None, counts=report.counts())
     view = view_cycle(cycle, NOW_S, {})
-    reporter.Teller(ROOT, as_json=False, dry_run=False, is_brief=True).summary(report)
+    reporter.Teller(ROOT, as_json=False, dry_run=False, roots=2).summary(report)
     told = capsys.readouterr().out.strip()
     assert (view.done in told) == bool(count)
     assert told.rpartition(", ")[2] == view.cost.rpartition(", ")[2]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import get_args
@@ -13,7 +11,6 @@ from typing import get_args
 import msgspec
 import pytest
 
-from blockfs.runtime.terminal import width_of
 from syncer.cli.output import live as live_table
 from syncer.cli.output import standing
 from syncer.cli.registry.roots import LinkedRoot, RootRecord, encoded_path
@@ -23,10 +20,10 @@ from syncer.core.model import RelPath
 from syncer.engine.root_state import LastCycle
 from syncer.state.schema import Problem
 from syncer.watch.live import Phase, RootLive
+from tests.kit import screen as screen_kit
+from tests.kit.screen import ROWS
 
 NOW_S = 1_800_000_000.0
-COLUMNS, ROWS = 80, 24
-COLOURS = re.compile(r"\x1b\[[0-9]+m")
 STOP = (
     "safety stop: the plan would delete 812 of 900 nodes on the remote side (limit: half). Nothing was done. If that "
     "is what you want, run: blocksync reconcile /srv/images --allow-deletes 0123456789abcdef"
@@ -34,10 +31,7 @@ STOP = (
 STOPPED = LastCycle(ended_ns=0, exit_code=16, error=STOP, counts={})
 
 
-class Screen(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
+class Screen(screen_kit.Screen):
     def overview(self, roots: list[RootStatus]) -> None:
         with contextlib.redirect_stdout(self):
             standing.overview(roots, watched=True, now_s=NOW_S)
@@ -46,21 +40,10 @@ class Screen(io.StringIO):
         with contextlib.redirect_stdout(self):
             standing.show(root)
 
-    @property
-    def lines(self) -> list[str]:
-        return COLOURS.sub("", self.getvalue()).splitlines()
-
-    @property
-    def height(self) -> int:
-        """Rows that it takes, as lines are wrapped."""
-        return sum(max(1, -(-width_of(line) // COLUMNS)) for line in self.lines)
-
 
 @pytest.fixture
 def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
-    for name, value in {"COLUMNS": str(COLUMNS), "LINES": str(ROWS), "TERM": "xterm"}.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    screen_kit.set_terminal(monkeypatch)
     return Screen()
 
 
