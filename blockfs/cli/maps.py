@@ -129,14 +129,15 @@ def drawn(found: BlockMapReply, size: tuple[int, int] | None = None) -> list[str
     if not found.cells:
         return [f"{shown(found.path)} is empty"]
     each = -(-found.blocks // len(found.cells))
-    scale = "a block" if each == 1 else f"{each} blocks, what most of them are"
+    scale = format_size(found.block_size)
+    scale = f"a block of {scale}" if each == 1 else f"{each} blocks of {scale}: what most of them are"
     marks = "".join(_mark(cell) for cell in found.cells)
     totals = [
         sum(numbers) for numbers in zip(*((c.holes, c.staged, c.own, c.shared) for c in found.cells), strict=True)
     ]
     lines = [
         f"{shown(found.path)}: {format_size(found.size_bytes)}",
-        f"each character is {scale} of {format_size(found.block_size)}",
+        f"each character is {scale}",
         *(marks[at : at + COLUMNS] for at in range(0, len(marks), COLUMNS)),
         "",
     ]
