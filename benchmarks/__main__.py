@@ -6,7 +6,7 @@ python -m benchmarks targets [native] [--quick] [PART…]
 python -m benchmarks space [--more]
 python -m benchmarks transfers [--more | --table] [PART…]
 python -m benchmarks repository [--repetitions N] [PART…]
-python -m benchmarks page
+python -m benchmarks page [--quick]
 python -m benchmarks demo
 """
 
@@ -85,7 +85,10 @@ def main() -> None:
     if sys.argv[1:2] == ["page"]:
         from benchmarks import bench_page  # noqa: PLC0415 - it wants a browser
 
-        report("page", bench_page.run())
+        if sys.argv[2:] == ["--quick"]:
+            print(harness.markdown(bench_page.run(is_quick=True)))
+        else:
+            report("page", bench_page.run())
         return
     names = sys.argv[1:] or list(BENCHMARKS)
     unknown = set(names) - set(BENCHMARKS)

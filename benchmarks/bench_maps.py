@@ -51,12 +51,9 @@ def _run() -> list[Result]:
         tree = Tree.create(os.fsencode(home) + b"/tree", now_ns=0, uid=0, gid=0)
         tree.begin_mount()
         try:
-            image = _make(tree, b"image", seed=1, like=1.0)
+            image = make_image(tree)
             found = _measure(tree, image, "alone")
-            _make(tree, b"half", seed=2, like=0.5)
-            clone = _new(tree, b"clone")
-            tree.clone_leaves(image.ino, clone.ino)
-            tree.commit()
+            make_others(tree, image)
             return found + _measure(tree, image, "beside one that shares half, and a clone")
         finally:
             tree.close()
@@ -110,11 +107,24 @@ def _draw(reply: BlockMapReply) -> bytes:
     return text.encode()
 
 
-def _make(tree: Tree, name: bytes, *, seed: int, like: float) -> Inode:
+def make_image(tree: Tree, gib: int = GIB) -> Inode:
+    """An image of distinct blocks, `image`."""
+    return _make(tree, b"image", gib, seed=1, like=1.0)
+
+
+def make_others(tree: Tree, image: Inode, gib: int = GIB) -> None:
+    """Beside it one that shares half of its blocks, and a clone."""
+    _make(tree, b"half", gib, seed=2, like=0.5)
+    clone = _new(tree, b"clone", gib)
+    tree.clone_leaves(image.ino, clone.ino)
+    tree.commit()
+
+
+def _make(tree: Tree, name: bytes, gib: int, *, seed: int, like: float) -> Inode:
     """An image of distinct blocks, of which this share is that of seed 1."""
-    inode = _new(tree, name)
+    inode = _new(tree, name, gib)
     ours, first, choose = random.Random(seed), random.Random(1), random.Random(0)
-    for index in range(GIB * (1 << 30) // BLOCK_SIZE // LEAF):
+    for index in range(gib * (1 << 30) // BLOCK_SIZE // LEAF):
         ids, others = ours.randbytes(32 * LEAF), first.randbytes(32 * LEAF)
         if like < 1.0:
             cut = 32 * (LEAF if choose.random() < like else 0)
@@ -127,9 +137,9 @@ def _make(tree: Tree, name: bytes, *, seed: int, like: float) -> Inode:
     return inode
 
 
-def _new(tree: Tree, name: bytes) -> Inode:
+def _new(tree: Tree, name: bytes, gib: int) -> Inode:
     inode = Inode(
-        ino=tree.new_ino(), kind=Kind.FILE, mode=0o644, uid=0, gid=0, nlink=1, size_bytes=GIB << 30, atime_ns=0,
+        ino=tree.new_ino(), kind=Kind.FILE, mode=0o644, uid=0, gid=0, nlink=1, size_bytes=gib << 30, atime_ns=0,
         mtime_ns=0, ctime_ns=0, btime_ns=0,
     )  # fmt: skip
     tree.put_inode(inode, content_changed=True)
