@@ -17,6 +17,14 @@ class NotFromPageError(Exception):
     """A form without the session's proof: somebody else made it, or the session is another one by now."""
 
 
+def below(root: bytes, path: bytes) -> bytes | None:
+    """The whole path of what is asked for below a root; None: it is no name, or leads out of the root."""
+    path = path.lstrip(b"/")
+    if not path or b"\0" in path or b".." in path.split(b"/"):
+        return None
+    return os.path.join(root, path)
+
+
 class Fields:
     """Names and values. A value is bytes on the way to a file's name: it need not be UTF-8."""
 

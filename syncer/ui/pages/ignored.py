@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from starlette.requests import Request
@@ -10,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from syncer.protocol.jsontext import MALFORMED
-from syncer.ui.asked import form, query
+from syncer.ui.asked import below, form, query
 from syncer.ui.context import Context, ended, see_other
 from syncer.ui.jobs import Key
 from syncer.ui.ports import RootFacts
@@ -55,10 +54,10 @@ class Ignored:
             self._jobs.forget(names_key)
             return see_other(f"/root/{root.uuid}/ignored")
         path, told = query(request).raw("path").lstrip(b"/"), ""
-        if path and b"\0" not in path:
+        whole = below(root.path, path)
+        if whole is not None:
             check = Key("check", root.uuid, path)
             self._jobs.forget(check)
-            whole = os.path.join(root.path, path)
             job = self._jobs.look(check, "Is it ignored?", [b"ignore", root.path, b"check", b"--json", b"--", whole])
             checked = await job.result(_PATIENCE_S)
             if checked is not None:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from syncer.protocol.jsontext import MALFORMED
-from syncer.ui.asked import form, query
+from syncer.ui.asked import below, form, query
 from syncer.ui.context import Context, ended, see_other
 from syncer.ui.jobs import Job, Key
 from syncer.ui.ports import Compared, Ran
@@ -96,9 +96,10 @@ class Lists:
         fields = await form(request)
         take, encoded = fields.text("take"), fields.text("path")
         path = fields.unquoted("path")
-        if root is None or take not in _TAKES or not path or b"\0" in path:
+        whole = None if root is None else below(root.path, path)
+        if root is None or whole is None or take not in _TAKES:
             return self._context.missing(request)
-        arguments = [b"resolve", os.path.join(root.path, path), b"--take", take.encode(), b"--json"]
+        arguments = [b"resolve", whole, b"--take", take.encode(), b"--json"]
         ran = await self._change(Key("resolve", root.uuid, path), "Settling a conflict", arguments)
         if ran is not None and ran.exit_code == 0:
             self._note_gone(Key("conflicts", root.uuid), encoded)

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from blockfs.exitcodes import ExitCode
 from syncer.errors import EXPECTED
 from syncer.protocol.jsontext import MALFORMED
-from syncer.ui.asked import form, query
+from syncer.ui.asked import below, form, query
 from syncer.ui.context import Context, command_line, ended, see_other
 from syncer.ui.jobs import Key
 from syncer.ui.live import Scene
@@ -217,15 +217,16 @@ class Roots:
             return self._context.missing(request)
         asked, back = query(request), f"/root/{root.uuid}"
         path = asked.raw("path").strip(b"/")
-        if not path or b"\0" in path:
+        whole = below(root.path, path)
+        if whole is None:
             self._context.tell(request, "Say which path, below the root.", is_well=False)
             return see_other(back)
         key = Key("explain", root.uuid, path)
         if asked.text("again"):
             self._jobs.forget(key)
-            self._jobs.look(key, "Why a path is as it is", self._explain(root, path))
+            self._jobs.look(key, "Why a path is as it is", self._explain(whole))
             return see_other(request.url.path + "?" + request.url.query.replace("again=1", "").strip("&"))
-        job = self._jobs.look(key, "Why a path is as it is", self._explain(root, path))
+        job = self._jobs.look(key, "Why a path is as it is", self._explain(whole))
         ran = await job.result()
         if ran is None:
             return self._context.waiting(request, job, back)
@@ -239,8 +240,8 @@ class Roots:
         )
 
     @staticmethod
-    def _explain(root: RootFacts, path: bytes) -> list[bytes]:
-        return [b"explain", os.path.join(root.path, path), b"--json"]
+    def _explain(path: bytes) -> list[bytes]:
+        return [b"explain", path, b"--json"]
 
 
 class _Line(msgspec.Struct):

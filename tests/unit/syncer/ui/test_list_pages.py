@@ -82,7 +82,15 @@ def test_a_conflict_is_settled_by_the_command_and_is_gone_from_the_list(page: Pa
 
 
 @pytest.mark.parametrize(
-    "fields", [{"path": "a", "take": "all"}, {"take": "both"}, {"path": "a%00", "take": "both"}, {}]
+    "fields",
+    [
+        {"path": "a", "take": "all"},
+        {"take": "both"},
+        {"path": "a%00", "take": "both"},
+        {"path": "../other/a", "take": "both"},
+        {"path": "a/..", "take": "both"},
+        {},
+    ],
 )
 def test_what_no_page_sends_does_nothing(page: Page, fields: dict[str, str]) -> None:
     async def scenario() -> None:

@@ -197,6 +197,18 @@ def test_a_path_is_bytes_on_the_way_to_the_command(page: Page) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("path", ["", "/", "..", "../other/a", "a/../../b", "a%00"])
+def test_of_what_is_not_below_the_root_nothing_is_asked(page: Page, path: str) -> None:
+    async def scenario() -> None:
+        page.program.facts = [root()]
+        browser = await page.browser()
+        await browser.get(f"/root/1/explain?path={path}")
+        await browser.get(f"/root/1/ignored?path={path}")
+        assert not any(arguments[0] == b"explain" or b"check" in arguments for arguments, _ in page.program.ran)
+
+    asyncio.run(scenario())
+
+
 def test_a_root_whose_daemon_is_gone_says_how_things_stood(page: Page) -> None:
     async def scenario() -> None:
         page.program.facts, page.program.told = [root()], None
