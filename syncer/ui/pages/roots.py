@@ -18,7 +18,6 @@ from syncer.ui.asked import below, form, query
 from syncer.ui.context import Context, command_line, ended, see_other
 from syncer.ui.jobs import Key
 from syncer.ui.live import Scene
-from syncer.ui.ports import RootFacts
 from syncer.ui.render import render
 from syncer.ui.views.plans import view_explanation, view_plan
 from syncer.ui.views.roots import Bar, view_bar
