@@ -74,20 +74,27 @@ def unshaped(sizes: Sizes) -> list[Row]:
 
 
 def four(sizes: Sizes) -> list[Row]:
-    """Four peers of 200 Mbit/s each; one of them alone beside it."""
+    """Four peers of 200 Mbit/s each, and what came from two of them; one of them alone beside it."""
     rates: list[float] = []
     alone: list[float] = []
+    twice: list[float] = []
     size = sizes.hostile_bytes
     for _ in range(sizes.repetitions):
         for count, found in ((1, alone), (4, rates)):
             with network(count + 1) as (asker, *seeds):
                 holding = [_holding(seed, size, mbit_s=_SLOW_MBIT_S) for seed in seeds]
-                found.append(size / _fetch(holding, asker, size)["seconds"] / 1e6)
+                assert all(trader.port for trader in holding)
+                trader = Trader(asker, size=BLOCK)
+                fetched = _complete(trader.fetch(0, size // BLOCK), size, BLOCK)
+                found.append(size / fetched["seconds"] / 1e6)
+                if count > 1:
+                    twice.append(trader.figures()["wasted_bytes"] / size * 100)
     return [
         Row(
             part="four", work=f"4 peers of 200 Mbit/s each, {size // MIB} MiB", unit="MB/s", values=rates,
             limit=80.0, least=True, beside="1 of them, MB/s", beside_values=alone,
-        )
+        ),
+        Row(part="four", work="the same: bytes that came twice", unit="%", values=twice, limit=2.0),
     ]  # fmt: skip
 
 
