@@ -50,6 +50,7 @@ _ONLY_FOR: Final = {
 }
 
 _TOKEN: Final = headers.AUTH_TOKEN.lower()
+_OLDER_TOKEN: Final = swift.STORAGE_TOKEN.lower()
 
 _log = Log()
 
@@ -94,7 +95,8 @@ class App:
             seconds=round(took_s, 6),
         )
         if scope["raw_path"].startswith(SWIFT_PREFIX):
-            response.headers[swift.TRANSACTION] = f"tx{uuids.uuid4().hex}"
+            name = f"tx{uuids.uuid4().hex}"
+            response.headers.update({swift.TRANSACTION: name, swift.REQUEST_ID: name})
         await response(scope, request.receive, send)
 
     async def _answer(self, request: Request, visitor: Visitor) -> Response:
@@ -118,7 +120,8 @@ class App:
         response = await self._answer_without_account(request, visitor, fields)
         if response is not None:
             return response
-        account = _authenticate(fields.get(_TOKEN), visitor)
+        older = fields.get(_OLDER_TOKEN) if path.startswith(SWIFT_PREFIX) else None
+        account = _authenticate(fields.get(_TOKEN, older), visitor)
         if path in ROOT_PATHS:
             return await identity.list_sharers(request, self._store, account)
         target = parse_target(path, request.scope["query_string"])
@@ -148,7 +151,7 @@ class App:
             return await identity.answer_catalogs_request(request, visitor)
         if path in swift.AUTH_PATHS and token is None:
             return identity.answer_login(request, visitor)
-        if path == swift.INFO_PATH:
+        if path in swift.INFO_PATHS:
             limit = hashmap.MAX_BLOCKS * self._store.block_size
             return reply(200, swift.encode_info(limit), content_type=JSON)
         if path in oversight.PATHS and token is None:

@@ -68,10 +68,14 @@ def many_files(swift: Swift) -> None:
 
 def metadata_and_copy(swift: Swift) -> None:
     swift("upload", swift.container, swift.session.file("m", b"metadata"), "--object-name", "f")
-    swift("post", swift.container, "f", "-m", "Colour:red")
-    assert "Meta Colour: red" in swift("stat", swift.container, "f")
+    swift("post", swift.container, "f", "-m", "Colour:dark red", "-H", "Content-Encoding:x-none")
+    told = swift("stat", swift.container, "f")
+    assert "Meta Colour: dark red" in told
+    assert "Content-Encoding: x-none" in told
     swift("copy", swift.container, "f", "-d", f"/{swift.container}/g")
     same(swift.read("g"), b"metadata", "copy")
+    swift("copy", swift.container, "f", "-d", f"/{swift.container}/g", "--fresh-metadata")
+    assert "Meta Colour" not in swift("stat", swift.container, "g")
     swift("post", swift.container, "-m", "Shape:round")
     assert "Meta Shape: round" in swift("stat", swift.container)
     assert "Account: alice" in swift("stat")
@@ -107,7 +111,9 @@ def a_large_object_in_segments(swift: Swift) -> None:
     swift("upload", "-S", str(3 * BLOCK), swift.container, swift.session.file("seg", content), "--object-name", "f")
     same(swift.names(), ["f"], "names")
     same(swift.read("f"), content, "downloaded")
+    swift("copy", swift.container, "f", "-d", f"/{swift.container}/g")
     swift("delete", swift.container, "f")
+    same(swift.read("g"), content, "the copy, without the segments")
     same(swift("list", f"{swift.container}_segments"), "", "segments after the deletion")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
@@ -44,6 +45,45 @@ def parse_ranges(value: str, size_bytes: int) -> list[range]:
     if sum(map(len, found)) > 2 * size_bytes:
         raise RangeError("the ranges overlap too often")
     return found
+
+
+def parse_ranges_or_none(value: str, size_bytes: int) -> list[range] | None:
+    """Read a Range header as OpenStack's storage does (RFC 9110): what is malformed counts as not sent.
+
+    Args:
+        value: As for `parse_ranges`.
+        size_bytes: Of the object.
+
+    Returns:
+        Byte positions of the ranges that have some, at least one, in the order asked for, cut at the end of the object;
+        None: the whole.
+
+    Raises:
+        RangeError: None has a byte of the object; more than 1024 ranges, or together more bytes than twice the object.
+    """
+    text = value.replace(" ", "")
+    asked = text.removeprefix(_UNIT).split(",")
+    matches = [_RANGE.fullmatch(one) for one in asked]
+    if not text.startswith(_UNIT) or any(match is None or not _is_range(*match.groups()) for match in matches):
+        return None
+    if size_bytes == 0 and any(one.startswith("-") and _position(one[1:]) for one in asked):
+        return None
+    if len(asked) > MAX_RANGES:
+        raise RangeError(f"at most {MAX_RANGES} ranges, not {len(asked)}")
+    found = []
+    for one in asked:
+        with contextlib.suppress(RangeError):
+            found.append(_parse(one, size_bytes))
+    if not found:
+        raise RangeError(f"{value[:100]!r} covers no byte of an object of {size_bytes} bytes")
+    if sum(map(len, found)) > 2 * size_bytes:
+        raise RangeError("the ranges overlap too often")
+    return found
+
+
+def _is_range(first: str, last: str) -> bool:
+    """Whether the two sides of a hyphen make a range."""
+    return bool(first or last) and not (first and last and _position(last) < _position(first))
 
 
 def _parse(text: str, size_bytes: int) -> range:

@@ -115,6 +115,7 @@ _XATTR_HEAD: Final = struct.Struct(">BH")
 _XATTR_FORMAT: Final = 1
 
 _VALUE_SAFE: Final = "!\"#$&'()*+,/:;<=>?@[\\]^`{|}~"  # printable ASCII but "%" and the space
+_NAME_SAFE: Final = "!#$%&'*+^`|"  # of a header's name, besides what is never quoted
 _DECIMAL: Final = re.compile(r"\d{1,19}", re.ASCII)
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
@@ -279,35 +280,57 @@ def unquote_value(text: str) -> str:
         raise HeaderError(f"header value {text[:100]!r} is not percent-encoded UTF-8") from None
 
 
-def meta_headers(meta: Mapping[str, str], prefix: str = OBJECT_META_PREFIX) -> dict[str, str]:
+def _utf8_value(text: str) -> str:
+    """Read a header value that is UTF-8 as it is."""
+    try:
+        return text.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        raise HeaderError(f"header value {text[:100]!r} is not UTF-8") from None
+
+
+def meta_headers(meta: Mapping[str, str], prefix: str = OBJECT_META_PREFIX, *, quoted: bool = True) -> dict[str, str]:
     """Metadata as headers.
 
     Args:
         meta: By lower-case key. An empty value removes the key in a POST with `?update`.
         prefix: Whose: an object's, a container's or an account's.
+        quoted: Percent-encoded, as in Pithos; else as OpenStack's clients sent it, in the bytes of UTF-8. A value with
+            control characters, which no header can hold, is quoted all the same.
     """
-    return {prefix + quote(key, safe="").title(): quote_value(value) for key, value in meta.items()}
+    if quoted:
+        return {prefix + quote(key, safe="").title(): quote_value(value) for key, value in meta.items()}
+    return {prefix + quote(key, safe=_NAME_SAFE).title(): _plain_value(value) for key, value in meta.items()}
 
 
-def meta_from_headers(headers: Iterable[tuple[str, str]], prefix: str = OBJECT_META_PREFIX) -> dict[str, str]:
+def _plain_value(text: str) -> str:
+    if any(character < " " or character == "\x7f" for character in text):
+        return quote_value(text)
+    return text.encode("utf-8", "surrogatepass").decode("latin-1")
+
+
+def meta_from_headers(
+    headers: Iterable[tuple[str, str]], prefix: str = OBJECT_META_PREFIX, *, quoted: bool = True
+) -> dict[str, str]:
     """Metadata from headers, keys in lower case.
 
     Args:
         headers: Names and values.
         prefix: Whose: an object's, a container's or an account's.
+        quoted: See `meta_headers`.
 
     Raises:
-        HeaderError: Too many items, an empty or too long key, a too long value, broken quoting.
+        HeaderError: Too many items, an empty or too long key, a too long value, broken quoting, not UTF-8.
     """
+    read = unquote_value if quoted else _utf8_value
     prefix = prefix.lower()
     meta: dict[str, str] = {}
     for name, value in headers:
         if not name.lower().startswith(prefix):
             continue
-        key = unquote_value(name[len(prefix) :]).lower()
+        key = read(name[len(prefix) :]).lower()
         if not 0 < len(key) <= MAX_META_KEY_CHARACTERS:
             raise HeaderError(f"a metadata key has 1 to {MAX_META_KEY_CHARACTERS} characters, not {len(key)}")
-        meta[key] = unquote_value(value)
+        meta[key] = read(value)
         if len(meta[key]) > MAX_META_VALUE_CHARACTERS:
             raise HeaderError(f"a metadata value has at most {MAX_META_VALUE_CHARACTERS} characters: {key!r}")
     if len(meta) > MAX_META_ITEMS:

@@ -23,6 +23,7 @@ from syncer.server.store.incoming import Incoming
 from syncer.server.store.store import Store
 
 JSON: Final = "application/json; charset=utf-8"
+XML: Final = "application/xml; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
 
 _PIECE_BYTES: Final = 1 << 20  # of a body, handed to a thread at once: a hop costs some 50 µs

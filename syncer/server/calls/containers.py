@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from syncer.protocol import swift
 from syncer.protocol.pithos import hashmap, headers, listing
-from syncer.server.calls.call import JSON, TEXT, Call, reply
+from syncer.server.calls.call import JSON, TEXT, XML, Call, reply
+from syncer.server.catalogue.containers import AccountSummary
 from syncer.server.catalogue.listings import Heavy
 from syncer.server.catalogue.orders import Place, SettingsOrder
 from syncer.server.http.asked import require_at_most
@@ -34,9 +35,9 @@ _EXTENSIONS: Final = ", ".join(
     )
 )
 
-CONTAINERS: Final = listing.encode_containers, swift.encode_containers
-OBJECTS: Final = listing.encode_objects, swift.encode_objects
-"""How rows are told to clients of Pithos, and of OpenStack."""
+CONTAINERS: Final = listing.encode_containers, swift.encode_containers, swift.containers_xml
+OBJECTS: Final = listing.encode_objects, swift.encode_objects, swift.objects_xml
+"""How rows are told in JSON to clients of Pithos, and of OpenStack, and in XML."""
 
 Listed = TypeVar("Listed")
 Row = TypeVar("Row", bound=listing.ContainerRow | listing.ObjectRow | listing.SubdirectoryRow)
@@ -45,16 +46,20 @@ Row = TypeVar("Row", bound=listing.ContainerRow | listing.ObjectRow | listing.Su
 async def head_account(call: Call, at: Place) -> Response:
     """What an account is."""
     found = await call.run(call.store.account, at.account)
+    return reply(204, fields=_account_fields(call, found))
+
+
+def _account_fields(call: Call, found: AccountSummary) -> dict[str, str]:
     fields = {
         headers.ACCOUNT_CONTAINER_COUNT: str(found.containers),
         headers.ACCOUNT_OBJECT_COUNT: str(found.objects),
         headers.ACCOUNT_BYTES_USED: str(found.bytes_used),
         headers.ACCOUNT_QUOTA: str(found.settings.quota_bytes),
-        **headers.meta_headers(found.settings.meta, headers.ACCOUNT_META_PREFIX),
+        **headers.meta_headers(found.settings.meta, headers.ACCOUNT_META_PREFIX, quoted=not call.target.is_swift),
     }
     if found.modified_us:
         fields["Last-Modified"] = headers.http_date(found.modified_us)
-    return reply(204, fields=fields)
+    return fields
 
 
 async def post_account(call: Call, order: SettingsOrder) -> Response:
@@ -64,23 +69,31 @@ async def post_account(call: Call, order: SettingsOrder) -> Response:
 
 
 async def list_containers(call: Call, order: ListingOrder) -> Response:
-    """An account's containers."""
-    rows = await call.run(call.store.containers, call.target.account, order.selection)
-    return rows_reply(call, order, rows, CONTAINERS)
+    """An account's containers; to OpenStack's clients, also what the account is."""
+    account = call.target.account
+    rows = await call.run(call.store.containers, account, order.selection)
+    fields = _account_fields(call, await call.run(call.store.account, account)) if call.target.is_swift else None
+    return rows_reply(call, order, rows, CONTAINERS, fields)
 
 
 def rows_reply(
     call: Call,
     order: ListingOrder,
     rows: Sequence[Row],
-    encode: tuple[Callable[[Sequence[Row]], bytes], Callable[[Sequence[Row]], bytes]],
+    encode: tuple[
+        Callable[[Sequence[Row]], bytes], Callable[[Sequence[Row]], bytes], Callable[[str, Sequence[Row]], bytes]
+    ],
     fields: dict[str, str] | None = None,
 ) -> Response:
-    """A list: in JSON of either dialect, or one name a line. 204 for no line, as in Pithos."""
-    if order.as_json:
-        body = encode[call.target.is_swift](rows)
+    """A list: in JSON of either dialect, in XML, or one name a line. 204 for no line, as in Pithos."""
+    pithos, openstack, xml = encode
+    if order.form is not swift.Form.PLAIN:
+        if order.form is swift.Form.JSON:
+            body, kind = (openstack if call.target.is_swift else pithos)(rows), JSON
+        else:
+            body, kind = xml(call.target.container or call.target.account, rows), XML
         call.purse.keep(2 * len(body))
-        return reply(200, body, content_type=JSON, fields=fields)
+        return reply(200, body, content_type=kind, fields=fields)
     names = listing.encode_names(row.name for row in rows)
     return reply(200 if rows else 204, names, content_type=TEXT, fields=fields)
 
@@ -184,7 +197,7 @@ def _container_fields(call: Call, found: ContainerView) -> dict[str, str]:
         headers.CONTAINER_VERSION: str(record.version),
         headers.CONTAINER_QUOTA: str(found.settings.quota_bytes),
         headers.CONTAINER_VERSIONING: "auto" if found.settings.keeps_history else "none",
-        **headers.meta_headers(found.settings.meta, headers.CONTAINER_META_PREFIX),
+        **headers.meta_headers(found.settings.meta, headers.CONTAINER_META_PREFIX, quoted=not call.target.is_swift),
         headers.CONTAINER_VERSION_TIMESTAMP: headers.timestamp_text(record.modified_us),
         "Last-Modified": headers.http_date(found.settled_us),
         **({swift.TIMESTAMP: swift.timestamp(record.created_us)} if call.target.is_swift else {}),

@@ -59,6 +59,11 @@ def content_in(size: Size) -> int:
     return most if size.length is None else min(most, 4 * size.length)
 
 
+def copied(size: Size) -> int:
+    """A content that is read and stored anew."""
+    return _BODY_BYTES + 2 * size.block_size
+
+
 def part(size: Size) -> int:
     """A part that comes as a body."""
     blocks = MAX_PART_BLOCKS

@@ -6,6 +6,7 @@ from functools import partial
 
 from starlette.responses import Response
 
+from syncer.protocol import swift
 from syncer.protocol.pithos import hashmap, headers
 from syncer.server.calls.blocklists import take_block_list
 from syncer.server.calls.call import Call, reply
@@ -32,7 +33,13 @@ async def put_block_list(call: Call, order: BlockListOrder) -> Response:
 async def transfer(call: Call, order: Transfer) -> Response:
     """A move or a copy; with a guard, of a subtree that must be what the client thinks it is."""
     if order.guard is None:
-        return _written(call, 201, await call.run(call.store.transfer, order))
+        if (order.joins or order.ranges is not None) and await call.run(call.store.rewrites, order):
+            await call.reserve()
+        copied = _written(call, 201, await call.run(call.store.transfer, order))
+        if call.target.is_swift and not order.moves:
+            source = order.source
+            copied.headers.update(swift.copied_fields(source.account, source.container, source.name))
+        return copied
     moved = await call.run(call.store.move_subtree, order.source, order.destination, order.guard)
     written = _written(call, 201, moved.state)
     written.headers[headers.SUBTREE_FIRST] = str(moved.move.first)
@@ -43,7 +50,7 @@ async def post_meta(call: Call, order: MetaOrder) -> Response:
     """Metadata, and who may read."""
     if order.readers is not None:
         await call.run(call.store.shares.share, order.place, order.readers)
-        if order.keeps_meta and not order.meta:  # no new version for that
+        if order.keeps_meta and not (order.meta or order.fields):  # no new version for that
             return reply(202)
     return _written(call, 202, await call.run(call.store.set_meta, order))
 

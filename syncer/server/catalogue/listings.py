@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from itertools import islice, takewhile
-from typing import Final
+from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
@@ -21,6 +22,9 @@ from syncer.server.errors import Refusal
 _ROW_BYTES: Final = 1024
 _ITEM_BYTES: Final = 200  # two strings and their places in a dict
 _COPIES: Final = 3  # of a text on its way: as it is, in JSON, in the reply
+
+
+Row = TypeVar("Row")
 
 
 class Heavy(Refusal):
@@ -45,12 +49,17 @@ def select(
         wanted = replace(wanted, visible=lambda name: any(sharing.granted_by(view, container.container_id, name)))
     found: list[ObjectRow | SubdirectoryRow] = []
     size_bytes = 0
-    for row in islice(_rows(view, container, wanted), wanted.limit):
+    for row in page(_rows(view, container, wanted), wanted):
         size_bytes += weight(row.state) if isinstance(row, ObjectRow) else _ROW_BYTES
         if most_bytes is not None and size_bytes > most_bytes:
             raise Heavy("too much metadata")
         found.append(row)
     return found
+
+
+def page(rows: Iterable[Row], wanted: Selection) -> Iterable[Row]:
+    """The first rows, or backwards the last ones, as many as are wanted. Backwards all are looked at."""
+    return reversed(deque(rows, maxlen=wanted.limit)) if wanted.is_reverse else islice(rows, wanted.limit)
 
 
 def names(view: Reading, container: ContainerRecord, wanted: Selection) -> list[NameRecord]:

@@ -203,12 +203,13 @@ def put(change: Change, draft: Draft) -> ObjectState:
         meta=order.meta,
         md5=draft.md5,
         manifest=order.manifest,
+        fields=order.fields,
     )
     return _append(change, order.place, found, record)
 
 
 def set_meta(change: Change, order: MetaOrder) -> ObjectState:
-    """Change an object's metadata: a new version with the same content.
+    """Change an object's metadata, type and header fields: a new version with the same content.
 
     Raises:
         NotFound: No such container or object.
@@ -221,7 +222,13 @@ def set_meta(change: Change, order: MetaOrder) -> ObjectState:
     row, current = found.existing()
     merged = merged_meta(current.meta if order.keeps_meta else {}, order.meta)
     record = replace(
-        current, previous=row.newest, meta=merged, modified_us=change.stamp_us(), modified_by=place.account
+        current,
+        previous=row.newest,
+        content_type=current.content_type if order.content_type is None else order.content_type,
+        meta=merged,
+        fields={**current.fields, **order.fields} if order.keeps_meta else order.fields,
+        modified_us=change.stamp_us(),
+        modified_by=place.account,
     )
     return _append(change, place, found, record)
 

@@ -56,6 +56,7 @@ class WriteOrder(msgspec.Struct, frozen=True, kw_only=True):
         meta: All its metadata: those it had are dropped, as in Pithos.
         conditions: On what it replaces.
         manifest: See `VersionRecord`.
+        fields: See `VersionRecord`; those it had are dropped, too.
         md5: What the body must have, in hex; None: any.
     """
 
@@ -64,6 +65,7 @@ class WriteOrder(msgspec.Struct, frozen=True, kw_only=True):
     meta: Mapping[str, str]
     conditions: Conditions = UNCONDITIONAL
     manifest: str = ""
+    fields: Mapping[str, str] = msgspec.field(default_factory=dict)
     md5: str | None = None
 
 
@@ -73,7 +75,9 @@ class MetaOrder(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         place: Which object.
         meta: Items; where the others stay, an empty value removes one.
-        keeps_meta: Items that are not named stay.
+        keeps_meta: Items, and header fields, that are not named stay.
+        content_type: A new one, None to keep it.
+        fields: Header fields that are told with it from then on; see `VersionRecord`.
         conditions: On the object.
         readers: Which accounts may read it from then on; None: as before.
     """
@@ -81,6 +85,8 @@ class MetaOrder(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     meta: Mapping[str, str]
     keeps_meta: bool
+    content_type: str | None = None
+    fields: Mapping[str, str] = msgspec.field(default_factory=dict)
     conditions: Conditions = UNCONDITIONAL
     readers: list[str] | None = None
 
@@ -119,6 +125,8 @@ class TransferOrder(msgspec.Struct, frozen=True, kw_only=True):
         destination: Conditions on what is under its new name.
         content_type: A new one, None to keep it.
         meta: Metadata that are added or replaced.
+        fields: Header fields that are added or replaced; see `VersionRecord`.
+        is_fresh: The metadata and header fields that it had are left behind.
         has_room: The quotas were looked at already, for all objects of a subtree together.
     """
 
@@ -126,6 +134,8 @@ class TransferOrder(msgspec.Struct, frozen=True, kw_only=True):
     destination: Conditions = UNCONDITIONAL
     content_type: str | None = None
     meta: Mapping[str, str] = msgspec.field(default_factory=dict)
+    fields: Mapping[str, str] = msgspec.field(default_factory=dict)
+    is_fresh: bool = False
     has_room: bool = False
 
     def applied_to(self, record: VersionRecord) -> VersionRecord:
@@ -134,8 +144,12 @@ class TransferOrder(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             BadRequest: Too many metadata items.
         """
-        content_type = record.content_type if self.content_type is None else self.content_type
-        return replace(record, content_type=content_type, meta=merged_meta(record.meta, self.meta))
+        return replace(
+            record,
+            content_type=record.content_type if self.content_type is None else self.content_type,
+            meta=merged_meta({} if self.is_fresh else record.meta, self.meta),
+            fields=self.fields if self.is_fresh else {**record.fields, **self.fields},
+        )
 
 
 class Transfer(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +163,8 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
         order: What is done besides.
         delimiter: What separates the object from those below it, which go along; "": it alone.
         guard: The subtree must be exactly this one, and the destination free.
+        joins: Of an object with a manifest, the content of its segments is copied, not the manifest.
+        ranges: Which bytes are copied, as Range says; None: all.
     """
 
     source: Place
@@ -158,6 +174,8 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True):
     order: TransferOrder = TransferOrder()
     delimiter: str = ""
     guard: Guard | None = None
+    joins: bool = False
+    ranges: str | None = None
 
 
 # --- containers
@@ -178,6 +196,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         only_shared: Only what is shared with others, by itself or with a directory above it.
         until_us: What there was at this moment; None: what there is.
         meta: What the metadata must be.
+        is_reverse: The last rows first: of all that is asked for, the last `limit`.
     """
 
     marker: str = ""
@@ -190,6 +209,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     only_shared: bool = False
     until_us: int | None = None
     meta: MetaFilter = NO_FILTER
+    is_reverse: bool = False
 
 
 class ChangesOrder(msgspec.Struct, frozen=True, kw_only=True):

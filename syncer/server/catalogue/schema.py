@@ -38,6 +38,7 @@ import msgspec
 
 from blockfs.blocks.ids import ObjectHash
 from syncer.core.subtrees import Guard, SubtreeMove
+from syncer.protocol.swift import KEPT_FIELDS
 
 FORMAT: Final = 3
 ID: Final = struct.Struct(">I")
@@ -184,7 +185,8 @@ class VersionRecord(msgspec.Struct, frozen=True, kw_only=True):
     u8 flags (1: deletion marker, 2: has an MD5, 4: has a manifest), u64 slot, u64 previous serial, 16 B uuid, u64
     size, 32 B object hash, 32 B content, u64 modified_us, 16 B MD5 if there is one, then texts to the end, each as u16
     length and bytes: content type, account that made it, manifest if there is one, key and value of each metadata
-    item, keys ascending.
+    item, keys ascending. Header fields that are kept stand among the metadata, under the names of `KEPT_FIELDS`: those
+    have capital letters, which keys of metadata never have. A release before shows them as metadata.
 
     Attributes:
         slot: Whose history this belongs to.
@@ -202,6 +204,7 @@ class VersionRecord(msgspec.Struct, frozen=True, kw_only=True):
         md5: Of the content, as OpenStack's clients check it; None where the content did not come as one body.
         manifest: `CONTAINER/PREFIX` of the objects that are this one's content, one after the other (OpenStack's
             dynamic large objects); "" for an ordinary object.
+        fields: Header fields that are told with it as they were sent, by their names of `KEPT_FIELDS`.
     """
 
     slot: int
@@ -217,12 +220,14 @@ class VersionRecord(msgspec.Struct, frozen=True, kw_only=True):
     meta: Mapping[str, str]
     md5: bytes | None = None
     manifest: str = ""
+    fields: Mapping[str, str] = msgspec.field(default_factory=dict)
 
     def encode(self) -> bytes:
         """As stored."""
         texts = [self.content_type, self.modified_by, *([self.manifest] if self.manifest else [])]
-        for key in sorted(self.meta):
-            texts += (key, self.meta[key])
+        items = {**self.meta, **self.fields}
+        for key in sorted(items):
+            texts += (key, items[key])
         has_md5 = 0 if self.md5 is None else _HAS_MD5
         parts = [
             _VERSION.pack(
@@ -246,6 +251,8 @@ class VersionRecord(msgspec.Struct, frozen=True, kw_only=True):
         md5 = raw[_VERSION.size : _VERSION.size + _MD5_SIZE] if flags & _HAS_MD5 else None
         content_type, modified_by, *items = decode_texts(raw, _VERSION.size + len(md5 or b""))
         manifest = items.pop(0) if flags & _HAS_MANIFEST else ""
+        meta = dict(zip(items[::2], items[1::2], strict=True))
+        fields = {} if KEPT_FIELDS.isdisjoint(meta) else {key: meta.pop(key) for key in KEPT_FIELDS & meta.keys()}
         return VersionRecord(
             slot=slot,
             previous=previous,
@@ -257,9 +264,10 @@ class VersionRecord(msgspec.Struct, frozen=True, kw_only=True):
             modified_us=modified_us,
             content_type=content_type,
             modified_by=modified_by,
-            meta=dict(zip(items[::2], items[1::2], strict=True)),
+            meta=meta,
             md5=md5,
             manifest=manifest,
+            fields=fields,
         )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from syncer.protocol import swift
 from syncer.protocol.pithos import headers, sharing
 from syncer.protocol.pithos.listing import MAX_ROWS
 from syncer.server.catalogue.conditions import Conditions
@@ -77,6 +78,27 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return wanted == "json" or (wanted is None and self.header("Accept") == "application/json")
 
     @property
+    def form(self) -> swift.Form:
+        """In which form a listing is wanted.
+
+        Raises:
+            BadRequest: One that Pithos does not have, not below OpenStack's path.
+        """
+        if self.target.is_swift:
+            return swift.form_of(self.parameter("format"), self.header("Accept"))
+        return swift.Form.JSON if self.wants_json else swift.Form.PLAIN
+
+    @property
+    def is_reverse(self) -> bool:
+        """Whether a listing of OpenStack's is to go back."""
+        return self.target.is_swift and self.says_yes(self.parameter("reverse"))
+
+    @staticmethod
+    def says_yes(value: str | None) -> bool:
+        """Whether a value is one of OpenStack's words for yes."""
+        return (value or "").lower() in swift.TRUE
+
+    @property
     def until_us(self) -> int | None:
         """The moment that `until` names, to the end of that second; None without it.
 
@@ -140,7 +162,15 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         Raises:
             headers.HeaderError: Too many or too long.
         """
-        return headers.meta_from_headers(self.pairs, prefix)
+        return headers.meta_from_headers(self.pairs, prefix, quoted=not self.target.is_swift)
+
+    def kept_fields(self) -> dict[str, str]:
+        """Header fields that are kept with the object, by their names of `swift.KEPT_FIELDS`.
+
+        Raises:
+            headers.HeaderError: A too long one.
+        """
+        return swift.kept_fields(self.fields)
 
     def content_type(self) -> str | None:
         """Content-Type, None without one.
@@ -165,14 +195,15 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return None if value is None else sharing.parse_sharing(value)
 
     def page(self) -> tuple[str, str, int]:
-        """Marker, prefix and limit of a listing.
+        """Marker, prefix and limit of a listing. OpenStack's may be 0, and one that is no number counts as none.
 
         Raises:
             BadRequest: A limit of 0.
             headers.HeaderError: A limit that is not a number.
         """
-        limit = self.number_parameter("limit")
-        if limit == 0:
+        is_none = self.target.is_swift and not (self.parameter("limit") or "").isdecimal()
+        limit = None if is_none else self.number_parameter("limit")
+        if limit == 0 and not self.target.is_swift:
             raise BadRequest("limit: expected a positive number, got 0")
         marker, prefix = self.parameter("marker") or "", self.parameter("prefix") or ""
         return marker, prefix, MAX_ROWS if limit is None else min(limit, MAX_ROWS)

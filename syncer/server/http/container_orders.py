@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from syncer.protocol import swift
 from syncer.protocol.extensions import changes
 from syncer.protocol.pithos import headers
 from syncer.protocol.pithos.metafilter import NO_FILTER, parse_filter
@@ -21,7 +22,6 @@ BULK_DELETE: Final = "bulk-delete"
 _POLICY_PREFIX: Final = "x-container-policy-"
 _POLICIES: Final = frozenset({headers.CONTAINER_QUOTA.lower(), headers.CONTAINER_VERSIONING.lower()})
 _VERSIONING: Final = {"auto": True, "none": False}
-_TRUE: Final = frozenset({"true", "1", "yes", "on", "t", "y"})  # OpenStack's
 _GROUP_PREFIX: Final = "x-account-group-"
 _SETTINGS_PREFIXES: Final = (_POLICY_PREFIX, headers.CONTAINER_META_PREFIX.lower())
 
@@ -31,12 +31,12 @@ class ListingOrder(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         selection: Which.
-        as_json: In JSON; else one name a line.
+        form: How it is told.
         since: Only if the container has changed in a later second, since the epoch; None: in any case.
     """
 
     selection: Selection
-    as_json: bool
+    form: swift.Form
     since: int | None = None
 
 
@@ -57,6 +57,7 @@ def account_settings(asked: Asked) -> SettingsOrder:
     group = next((name for name, _ in asked.pairs if name.startswith(_GROUP_PREFIX)), None)
     if group is not None:
         raise BadRequest(f"This server does not support groups of accounts ({group!r})")
+    _require_supported(asked)
     return SettingsOrder(meta=_settings_meta(asked, headers.ACCOUNT_META_PREFIX), replaces_meta=not asked.is_update)
 
 
@@ -69,15 +70,16 @@ def bulk_deletion(asked: Asked) -> bool:
     if not asked.target.is_swift or BULK_DELETE not in asked.target.parameters:
         text = "An account is not deleted; ?bulk-delete is for OpenStack's clients, below /swift/v1"
         raise NotAllowed(text, {"Allow": "GET, HEAD, POST"})
-    return asked.header("Accept") == "application/json"
+    return swift.form_of(None, asked.header("Accept")) is swift.Form.JSON
 
 
 def containers(asked: Asked) -> ListingOrder:
     """GET of an account."""
-    as_json = asked.wants_json
-    marker, prefix, limit = asked.page()
-    selection = Selection(marker=marker, end=_end(asked), prefix=prefix, limit=limit)
-    return ListingOrder(selection=selection, as_json=as_json)
+    form = asked.form
+    _, prefix, limit = asked.page()
+    marker, end = _bounds(asked)
+    selection = Selection(marker=marker, end=end, prefix=prefix, limit=limit, is_reverse=asked.is_reverse)
+    return ListingOrder(selection=selection, form=form)
 
 
 def listing(asked: Asked) -> ListingOrder:
@@ -85,8 +87,9 @@ def listing(asked: Asked) -> ListingOrder:
 
     `path` is Pithos's for "directly in this directory". Nothing is published here: `public` alone lists nothing.
     """
-    as_json = asked.wants_json
-    marker, prefix, limit = asked.page()
+    form = asked.form
+    _, prefix, limit = asked.page()
+    marker, end = _bounds(asked)
     parameters, delimiter = asked.target.parameters, asked.delimiter
     path, is_swift = parameters.get("path", ""), asked.target.is_swift
     in_path = "path" in parameters if is_swift else bool(path)
@@ -96,7 +99,7 @@ def listing(asked: Asked) -> ListingOrder:
         prefix += delimiter  # a directory; in Pithos, with a delimiter, any prefix is
     selection = Selection(
         marker=marker,
-        end=_end(asked),
+        end=end,
         prefix=prefix,
         delimiter=delimiter,
         hides_groups=in_path,
@@ -105,24 +108,17 @@ def listing(asked: Asked) -> ListingOrder:
         until_us=asked.until_us,
         meta=parse_filter(parameters["meta"]) if "meta" in parameters else NO_FILTER,
         visible=(lambda _name: False) if "public" in parameters and "shared" not in parameters else None,
+        is_reverse=asked.is_reverse,
     )
     since = asked.header("If-Modified-Since") if selection.until_us is None else None
-    return ListingOrder(
-        selection=selection, since=None if since is None else headers.parse_http_date(since), as_json=as_json
-    )
+    return ListingOrder(selection=selection, since=None if since is None else headers.parse_http_date(since), form=form)
 
 
-def _end(asked: Asked) -> str:
-    """Where a listing of OpenStack's ends.
-
-    Raises:
-        BadRequest: It is to begin there, and to go back.
-    """
-    if not asked.target.is_swift:
-        return ""
-    if (asked.parameter("reverse") or "").lower() in _TRUE:
-        raise BadRequest("This server does not list in reverse order")
-    return asked.parameter("end_marker") or ""
+def _bounds(asked: Asked) -> tuple[str, str]:
+    """Behind which name a listing begins and before which it ends. One that goes back begins before its marker."""
+    marker = asked.parameter("marker") or ""
+    end = (asked.parameter("end_marker") or "") if asked.target.is_swift else ""
+    return (end, marker) if asked.is_reverse else (marker, end)
 
 
 def shared_listing(asked: Asked) -> ListingOrder:
@@ -162,6 +158,7 @@ def settings(asked: Asked) -> SettingsOrder:
 
     Metadata that are not named stay with PUT, and with ?update.
     """
+    _require_supported(asked)
     for name, _ in asked.pairs:
         if name.startswith(_POLICY_PREFIX) and name not in _POLICIES:
             raise BadRequest(f"This server does not support the header {name!r}")
@@ -176,6 +173,15 @@ def settings(asked: Asked) -> SettingsOrder:
     )
 
 
+def _require_supported(asked: Asked) -> None:
+    """Refuse what OpenStack's clients may ask of a container or an account, and does not happen here."""
+    if not asked.target.is_swift:
+        return
+    for name in (*swift.REFUSED_FIELDS, *swift.ACCESS_FIELDS):
+        if asked.header(name):
+            raise BadRequest(f"This server does not support the header {name!r}")
+
+
 def _settings_meta(asked: Asked, prefix: str) -> dict[str, str]:
     """What is set, and with OpenStack's X-Remove-… what is removed."""
     removed = asked.meta(prefix.replace("X-", "X-Remove-", 1)) if asked.target.is_swift else {}
@@ -183,7 +189,12 @@ def _settings_meta(asked: Asked, prefix: str) -> dict[str, str]:
 
 
 def has_blocks(asked: Asked) -> bool:
-    """Whether a POST of a container is about blocks: there are some, or it says so and sets nothing."""
+    """Whether a POST of a container is about blocks: there are some, or it says so and sets nothing.
+
+    OpenStack's never is: a body means nothing there.
+    """
+    if asked.target.is_swift:
+        return False
     if asked.length != 0:
         return True
     says_so = asked.header("Content-Type") == headers.FILE_TYPE and asked.is_update

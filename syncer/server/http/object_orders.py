@@ -36,7 +36,7 @@ SHORT_BYTES: Final = 1 << 20
 _OF_PARTS: Final = ("Content-Range", headers.SOURCE_OBJECT, headers.OBJECT_BYTES)
 """They make a POST be about a part of the content. On a PUT they would replace the whole object by a part of it."""
 
-_REFUSED_ON_WRITE: Final = ("X-Delete-At", "X-Delete-After", "Destination-Account")
+_REFUSED_ON_WRITE: Final = ("X-Delete-At", "X-Delete-After")
 """Of Pithos, not supported yet. Ignoring them would store something else than was meant."""
 
 
@@ -106,8 +106,13 @@ def read(asked: Asked) -> ReadOrder:
         place=asked.place,
         version=asked.number_parameter("version"),
         conditions=asked.conditions(),
-        joins=asked.target.is_swift and not asked.is_foreign and asked.parameter("multipart-manifest") != "get",
+        joins=_joins(asked) and not asked.is_foreign,
     )
+
+
+def _joins(asked: Asked) -> bool:
+    """Whether it is about the segments of an object that is made of some, not about the manifest."""
+    return asked.target.is_swift and asked.parameter("multipart-manifest") != "get"
 
 
 def content(asked: Asked) -> ContentOrder:
@@ -127,8 +132,10 @@ def hashmap_of(asked: Asked) -> HashmapOrder:
 def put_content(asked: Asked) -> WriteOrder:
     """PUT of a content."""
     _require_supported(asked, _OF_PARTS)
+    if asked.target.is_swift and asked.fields.keys().isdisjoint({"content-length", "transfer-encoding"}):
+        raise LengthRequired("Missing Content-Length header: how long the body is")
     conditions, meta = asked.conditions(), asked.meta()
-    content_type = asked.content_type() or headers.FILE_TYPE
+    content_type = _content_type(asked)
     md5, manifest = asked.header("ETag"), asked.header(swift.MANIFEST)
     return WriteOrder(
         place=asked.place,
@@ -136,8 +143,17 @@ def put_content(asked: Asked) -> WriteOrder:
         meta=merged_meta({}, meta),  # of a new version, an empty value is as good as none
         conditions=conditions,
         manifest="" if manifest is None else swift.parse_manifest(manifest),
+        fields=asked.kept_fields(),
         md5=None if md5 is None else md5.strip('"').lower(),
     )
+
+
+def _content_type(asked: Asked) -> str:
+    """The type of a new content; of OpenStack's, the name's ending tells it if nothing else does."""
+    sent = asked.content_type()
+    if asked.target.is_swift and (sent is None or asked.says_yes(asked.header(swift.DETECT_CONTENT_TYPE))):
+        sent = swift.type_of_name(asked.target.name)
+    return sent or headers.FILE_TYPE
 
 
 def put_hashmap(asked: Asked) -> BlockListOrder:
@@ -158,6 +174,7 @@ def put_hashmap(asked: Asked) -> BlockListOrder:
         content_type=content_type,
         conditions=asked.conditions(),
         meta=merged_meta({}, asked.meta()),
+        fields=asked.kept_fields(),
     )
     return BlockListOrder(
         write=write, base_version=base_version, is_binary=is_binary, limit_bytes=limit_bytes, is_long=is_long
@@ -172,6 +189,8 @@ def here(asked: Asked) -> Transfer:
         destination=asked.conditions(),
         content_type=asked.content_type(),
         meta=asked.meta(),
+        fields=asked.kept_fields(),
+        is_fresh=_is_fresh(asked),
     )
     move_from = asked.header(headers.MOVE_FROM)
     source = _source(asked, asked.header(headers.COPY_FROM) or "" if move_from is None else move_from)
@@ -181,14 +200,18 @@ def here(asked: Asked) -> Transfer:
 def there(asked: Asked) -> Transfer:
     """MOVE or COPY to where Destination says. If-* are about the source, which is what the URL names."""
     _require_supported(asked, (headers.OBJECT_SHARING,))
-    destination = asked.header(headers.DESTINATION)
+    destination, owner = asked.header(headers.DESTINATION), asked.header(swift.DESTINATION_ACCOUNT)
     if destination is None:
         raise BadRequest(f"{asked.method} needs the header {headers.DESTINATION}: /CONTAINER/OBJECT")
+    if owner is not None and headers.unquote_value(owner) != asked.account:
+        raise Forbidden("This token is not for that account; what others share is only read")
     order = TransferOrder(
         source=asked.conditions(),
         destination=Conditions(if_version=asked.number(headers.IF_DESTINATION_VERSION)),
         content_type=asked.content_type(),
         meta=asked.meta(),
+        fields=asked.kept_fields(),
+        is_fresh=_is_fresh(asked),
     )
     return _transfer(asked, asked.place, _place(asked, destination), order, moves=asked.method == "MOVE")
 
@@ -228,13 +251,15 @@ def post_part(asked: Asked) -> PartOrder:
 
 
 def post_meta(asked: Asked) -> MetaOrder:
-    """POST of metadata; with ?update those not named stay."""
+    """POST of metadata; with ?update those not named stay. OpenStack's may tell another type, too."""
     _require_supported(asked)
     return MetaOrder(
         place=asked.place,
         meta=asked.meta(),
         conditions=asked.conditions(),
         keeps_meta=asked.is_update,
+        content_type=asked.content_type() if asked.target.is_swift else None,
+        fields=asked.kept_fields(),
         readers=asked.readers(),
     )
 
@@ -257,8 +282,10 @@ def shared_version(asked: Asked) -> int | None:
 
 def _transfer(asked: Asked, source: Place, destination: Place, order: TransferOrder, *, moves: bool) -> Transfer:
     _require_no_manifest(asked)
-    _require_whole(asked)
-    delimiter = asked.delimiter
+    delimiter, is_content = asked.delimiter, asked.target.is_swift and not moves
+    ranges = asked.header("Range") if is_content else None
+    if ranges is not None and delimiter:
+        raise BadRequest("Range and delimiter don't go together")
     if source.account != destination.account and (moves or delimiter):
         text = "What another account shares "
         raise Forbidden(text + ("can be copied, not moved" if moves else "is copied one by one"))
@@ -281,6 +308,8 @@ def _transfer(asked: Asked, source: Place, destination: Place, order: TransferOr
         order=order,
         delimiter=delimiter,
         guard=guard,
+        joins=is_content and _joins(asked) and not delimiter,
+        ranges=ranges,
     )
 
 
@@ -291,8 +320,13 @@ def _place(asked: Asked, reference: str) -> Place:
 
 
 def _source(asked: Asked, reference: str) -> Place:
-    """Where something is taken from: of the account that X-Source-Account names, else of the caller's."""
+    """Where something is taken from: of the account that X-Source-Account names, else of the caller's.
+
+    OpenStack's clients call it X-Copy-From-Account.
+    """
     account = asked.header(headers.SOURCE_ACCOUNT)
+    if account is None and asked.target.is_swift:
+        account = asked.header(swift.COPY_FROM_ACCOUNT)
     place = _place(asked, reference)
     return place if account is None else replace(place, account=headers.unquote_value(account))
 
@@ -303,11 +337,9 @@ def _require_no_manifest(asked: Asked) -> None:
         raise BadRequest(f"{swift.MANIFEST} does not go together with this request")
 
 
-def _require_whole(asked: Asked) -> None:
-    """Refuse what makes of a copy of OpenStack's something else than a copy."""
-    for name in ("Range", "X-Fresh-Metadata") if asked.target.is_swift else ():
-        if (asked.header(name) or "false").lower() != "false":
-            raise BadRequest(f"This server copies objects as a whole, without the header {name!r}")
+def _is_fresh(asked: Asked) -> bool:
+    """Whether a copy of OpenStack's leaves the old metadata behind."""
+    return asked.target.is_swift and asked.says_yes(asked.header(swift.FRESH_METADATA))
 
 
 def _require_supported(asked: Asked, more: tuple[str, ...] = ()) -> None:
@@ -315,6 +347,8 @@ def _require_supported(asked: Asked, more: tuple[str, ...] = ()) -> None:
         raise BadRequest("Objects made of segments are OpenStack's; this server has them below /swift/v1 only")
     if asked.header(headers.OBJECT_PUBLIC) not in {None, "False", "false"}:
         raise BadRequest("This server does not publish objects")
-    for name in (*_REFUSED_ON_WRITE, *more):
+    if asked.header(swift.DESTINATION_ACCOUNT) is not None and not asked.target.is_swift:
+        raise BadRequest(f"This server does not support the header {swift.DESTINATION_ACCOUNT!r}")
+    for name in (*_REFUSED_ON_WRITE, *(swift.REFUSED_FIELDS if asked.target.is_swift else ()), *more):
         if asked.header(name) is not None:
             raise BadRequest(f"This server does not support the header {name!r}")

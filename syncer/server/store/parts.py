@@ -93,6 +93,7 @@ class PartWriter(ObjectWriter):
                     place=place,
                     conditions=order.conditions,
                     content_type=old.state.content_type,
+                    fields=old.record.fields,
                     meta=merged_meta((old.state.meta or {}) if order.keeps_meta else {}, order.meta),
                 )
                 uploaded = tuple(block_id for block_id in dict.fromkeys([*sent, *brought]) if block_id != ZERO_BLOCK)

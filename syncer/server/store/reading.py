@@ -13,6 +13,7 @@ from blockfs.blocks.extents import block_count, spans
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, BlockId
 from blockfs.errors import BlockfsError
+from syncer.protocol import swift
 from syncer.protocol.extensions.hashmap_delta import Splice
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import MAX_ROWS, VersionRow
@@ -68,13 +69,17 @@ class ObjectReader:
             joins = order.joins and bool(record.manifest)
             if joins:  # its time says nothing of its segments
                 conditions = replace(conditions, if_modified_since=None)
+            opened = _view(serial, record)
+            if joins:
+                opened = self._joined(view, order.place.account, opened)
+                state = replace(state, md5=swift.joined_md5(one.state.md5 for one in opened.segments))
             verdict = judge_read(conditions, state)
             if verdict is Verdict.FAILED:
                 raise PreconditionFailed(f"Precondition failed: it is at version {serial}")
             if verdict is Verdict.NOT_MODIFIED:
-                raise NotModified(conditions.told_tag(state))
-            opened = _view(serial, record)
-            return self._joined(view, order.place.account, opened) if joins else opened
+                tag = conditions.told_tag(state)
+                raise NotModified(f'"{tag}"' if joins else tag)
+            return opened
 
     def leaf_keys(self, opened: ObjectView) -> bytes:
         """Concatenated keys of an object's leaves."""

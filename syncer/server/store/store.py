@@ -14,7 +14,7 @@ import time
 import uuid as uuids
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Final, Self
 
 import msgspec
@@ -183,7 +183,8 @@ class Store(PartWriter):
         """An account's containers by name: those behind the marker that have the prefix."""
         with self._catalogue.reading() as view:
             found = containers.all_of(view, account, wanted.marker, wanted.prefix)
-            return list(islice(takewhile(lambda row: not wanted.end or row.name < wanted.end, found), wanted.limit))
+            before = takewhile(lambda row: not wanted.end or row.name < wanted.end, found)
+            return list(listings.page(before, wanted))
 
     def create_container(self, account: str, container: str, order: SettingsOrder = NO_SETTINGS) -> bool:
         """Make a container; False if it exists. Its settings are changed either way."""
@@ -313,8 +314,10 @@ class Store(PartWriter):
     def transfer(self, wanted: Transfer) -> ObjectState:
         """Move or copy an object, or copy an old version of it; with a delimiter, all below it too, as they are now.
 
-        See `objects.move`, `objects.copy`, `delimiter_ops.transfer`.
+        See `objects.move`, `objects.copy`, `delimiter_ops.transfer`; what `rewrites` is about is read and stored anew.
         """
+        if self.rewrites(wanted):
+            return self.copy_content(wanted)
 
         def copy(change: Change, old: Place, new: Place, how: TransferOrder) -> ObjectState:
             version = wanted.version if old == wanted.source else None

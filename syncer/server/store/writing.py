@@ -18,12 +18,13 @@ from msgspec.structs import replace
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
 from syncer.protocol.extensions.hashmap_delta import Delta
+from syncer.protocol.pithos import byteranges
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.server.catalogue import contents, objects
 from syncer.server.catalogue.catalogue import Catalogue, Reading
 from syncer.server.catalogue.commits import Commits
-from syncer.server.catalogue.orders import WriteOrder
-from syncer.server.errors import PreconditionFailed, Unprocessable
+from syncer.server.catalogue.orders import ReadOrder, Transfer, WriteOrder
+from syncer.server.errors import BadRequest, PreconditionFailed, RangeNotSatisfiable, TooLarge, Unprocessable
 from syncer.server.store import deltas
 from syncer.server.store.incoming import Incoming
 from syncer.server.store.long_lists import LongList
@@ -32,6 +33,9 @@ from syncer.server.store.sharing import Shares
 
 LONG_IDS: Final = 1 << 14
 """Block lists with more are not held in memory: 1 GiB in blocks of 64 KiB."""
+
+MAX_COPIED_BYTES: Final = 5 << 30
+"""Of a copy that is read and stored anew, as in Swift: more is had by a copy of the manifest."""
 
 _RECORD_IDS: Final = 1 << 12  # of a body, noted as sent in one transaction: some milliseconds
 
@@ -117,6 +121,55 @@ class ObjectWriter(ObjectReader):
                 return contents.prepare(view, found.account_id, block_list, uploaded)
 
         return self._commit(order, prepare, md5=md5)
+
+    def rewrites(self, wanted: Transfer) -> bool:
+        """Whether a copy is not of a version as it is: of a part of it, or of the segments that it names.
+
+        Raises:
+            NotFound: No such container, object or version.
+            Forbidden: It is another account's, and not shared.
+        """
+        if wanted.ranges is not None or not wanted.joins:
+            return wanted.ranges is not None
+        source = wanted.source
+        if source.account != wanted.destination.account:
+            self.shares.require_readable(wanted.destination.account, source, wanted.version)
+            return False  # of what is another's, the manifest may name what is not shared
+        with self._catalogue.reading() as view:
+            return bool(objects.read_version(view, source, wanted.version)[1].manifest)
+
+    def copy_content(self, wanted: Transfer) -> ObjectState:
+        """Make an object of what a GET of another would send: its segments, joined, or a part of it.
+
+        Raises:
+            Refusal: As `put_content` and `open_object`.
+            Forbidden: It is another account's, and not shared.
+            RangeNotSatisfiable: The range covers nothing.
+            TooLarge: It is more than `MAX_COPIED_BYTES`.
+        """
+        source, order = wanted.source, wanted.order
+        if source.account != wanted.destination.account:
+            self.shares.require_readable(wanted.destination.account, source, wanted.version)
+        with self._catalogue.reading() as view:
+            objects.require(order.source, objects.look(view, source))
+        opened = self.open_object(ReadOrder(place=source, version=wanted.version, joins=wanted.joins))
+        part = _part(wanted.ranges, opened.state.size_bytes)
+        made = order.applied_to(opened.record)
+        write = WriteOrder(
+            place=wanted.destination,
+            content_type=made.content_type,
+            meta=made.meta,
+            fields=made.fields,
+            conditions=order.destination,
+        )
+        self.check_write(write, len(part))
+        incoming = self.receive(md5=True)
+        try:
+            for piece in self.content(opened, part.start, len(part)):
+                incoming.feed((piece,))
+            return self.put_content(write, incoming)
+        finally:
+            incoming.close()
 
     def _record_many(self, account: str, ids: Iterable[BlockId]) -> None:
         """Note that an account has sent blocks, in transactions that are short. They are durable already."""
@@ -227,3 +280,19 @@ def admitted(view: Reading, order: WriteOrder, size_bytes: int | None) -> object
     if size_bytes is not None:
         objects.require_room_for(view, found, size_bytes)
     return found
+
+
+def _part(ranges: str | None, size_bytes: int) -> range:
+    """Which bytes of a source are copied."""
+    found: list[range] | None = None
+    if ranges is not None:
+        try:
+            found = byteranges.parse_ranges_or_none(ranges, size_bytes)
+        except byteranges.RangeError as error:
+            raise RangeNotSatisfiable(str(error), {"Content-Range": f"bytes */{size_bytes}"}) from None
+    if found is not None and len(found) != 1:
+        raise BadRequest("A copy is of one range")
+    part = range(size_bytes) if found is None else found[0]
+    if len(part) > MAX_COPIED_BYTES:
+        raise TooLarge(f"A copy of {len(part)} bytes is too long; with multipart-manifest=get the manifest is copied")
+    return part

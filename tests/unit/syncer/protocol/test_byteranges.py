@@ -15,6 +15,7 @@ from syncer.protocol.pithos.byteranges import (
     parse_content_range,
     parse_parts,
     parse_ranges,
+    parse_ranges_or_none,
     range_header,
     ranges_header,
 )
@@ -73,6 +74,22 @@ def test_more_ranges_than_anybody_needs_are_refused() -> None:
     assert len(parse_ranges("bytes=" + ",".join(["0-0"] * MAX_RANGES), MAX_RANGES)) == MAX_RANGES
     with pytest.raises(RangeError):
         parse_ranges("bytes=" + ",".join(["0-0"] * (MAX_RANGES + 1)), 10**6)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "x", "bytes=", "bytes=x", "bytes=3-1", "bytes=0-1,x", "lines=0-1", "0-1", "bytes=-"]
+)
+def test_openstacks_clients_get_the_whole_for_a_range_that_is_none(value: str) -> None:
+    assert parse_ranges_or_none(value, 10) is None
+
+
+def test_openstacks_clients_get_what_there_is_of_several_ranges() -> None:
+    assert parse_ranges_or_none("bytes = 0-1, 100-, 8-200", 10) == [range(2), range(8, 10)]
+    assert parse_ranges_or_none("bytes=-20", 10) == [range(10)]
+    assert parse_ranges_or_none("bytes=-5", 0) is None
+    for value, size in (("bytes=10-", 10), ("bytes=-0", 10), ("bytes=0-", 0), ("bytes=0-9,0-9,0-9", 10)):
+        with pytest.raises(RangeError):
+            parse_ranges_or_none(value, size)
 
 
 @given(st.binary(min_size=1, max_size=50), st.data())

@@ -121,6 +121,26 @@ def test_too_much_metadata_is_refused(meta: dict[str, str]) -> None:
         headers.meta_from_headers(headers.meta_headers(meta).items())
 
 
+@given(
+    st.dictionaries(
+        st.from_regex(r"[a-z0-9!#$%&'*+^`|.~-]{1,20}", fullmatch=True),
+        st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=40).filter(
+            lambda text: text.strip() == text
+        ),
+    )
+)
+def test_openstacks_metadata_are_told_in_the_bytes_in_which_they_came(meta: dict[str, str]) -> None:
+    told = headers.meta_headers(meta, quoted=False)
+    assert headers.meta_from_headers(told.items(), quoted=False) == meta
+    assert [value.encode("latin-1") for value in told.values()] == [value.encode() for value in meta.values()]
+
+
+def test_no_value_of_metadata_ends_a_header() -> None:
+    assert headers.meta_headers({"k": "a\r\nX: y"}, quoted=False) == {"X-Object-Meta-K": "a%0D%0AX:%20y"}
+    with pytest.raises(HeaderError):
+        headers.meta_from_headers([("X-Object-Meta-K", "\xff")], quoted=False)
+
+
 def test_every_object_that_a_real_pithos_describes_is_read() -> None:
     """It was not: X-Object-Version-Timestamp is an HTTP date there, and no cycle with a file went through (12.23)."""
     described = [

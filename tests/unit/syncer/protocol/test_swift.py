@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
@@ -90,3 +91,50 @@ def test_paths_to_delete_are_read_line_by_line(names: list[str]) -> None:
 def test_too_many_deletions_are_refused() -> None:
     with pytest.raises(HeaderError):
         swift.parse_bulk_delete(b"x\n" * (swift.MAX_BULK_DELETIONS + 1))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "accept", "form"),
+    [
+        (None, None, "plain"),
+        ("json", "text/plain", "json"),
+        ("XML", None, "xml"),
+        ("plain", "application/json", "plain"),
+        ("foo", "application/json", "plain"),
+        (None, "*/*", "plain"),
+        (None, "application/json, */*", "json"),
+        (None, "*/*, application/json", "json"),
+        (None, "text/plain;q=0.5, application/json", "json"),
+        (None, "application/json;q=0.2, text/xml;q=0.3", "xml"),
+        (None, "application/json;q=x", "plain"),
+        (None, "text/html", "plain"),
+    ],
+)
+def test_the_form_of_a_list(wanted: str | None, accept: str | None, form: str) -> None:
+    assert swift.form_of(wanted, accept).value == form
+
+
+def test_xml_holds_any_name() -> None:
+    name = "<&\"'> é"
+    rows = [ObjectRow(name=name, state=state(None, 0)), SubdirectoryRow(name="<d>/")]
+    root = ET.fromstring(swift.objects_xml(name, rows))
+    assert (root.tag, root.get("name")) == ("container", name)
+    assert [element.findtext("name") for element in root] == [name, "<d>/"]
+    assert root[0].findtext("bytes") == "7"
+    assert root[1].get("name") == "<d>/"
+    row = ContainerRow(name=name, count=1, size_bytes=2, modified_us=0)
+    assert ET.fromstring(swift.containers_xml("a", [row]))[0].findtext("name") == name
+
+
+def test_what_is_kept_of_header_fields() -> None:
+    sent = {"content-encoding": "gzip", "expires": "", "x-other": "1"}
+    assert swift.kept_fields(sent) == {"Content-Encoding": "gzip"}
+    with pytest.raises(HeaderError):
+        swift.kept_fields({"cache-control": "x" * 1025})
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("d/a.txt", "text/plain"), ("a.tar.gz", "application/x-tar"), ("a", None), ("a.b/c", None)]
+)
+def test_a_names_ending_tells_its_type(name: str, kind: str | None) -> None:
+    assert swift.type_of_name(name) == kind

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from blockfs.blocks.ids import ObjectHash
+from syncer.protocol.swift import KEPT_FIELDS
 from syncer.server.catalogue.schema import (
     ContainerRecord,
     Counters,
@@ -37,6 +38,7 @@ versions = st.builds(
     meta=st.dictionaries(text, text, max_size=4),
     md5=st.none() | st.binary(min_size=16, max_size=16),
     manifest=text,
+    fields=st.dictionaries(st.sampled_from(sorted(KEPT_FIELDS)), text, max_size=3),
 )
 
 
@@ -108,3 +110,23 @@ def test_the_stored_form_does_not_change() -> None:
         + b"\0\0\0\0\0\0\0\4"
         + b"\0\1t\0\1a\0\1k\0\1v"
     )
+
+
+def test_kept_header_fields_stand_among_the_metadata_under_names_that_no_metadata_have() -> None:
+    """Breaks when a release before could not read them: it takes them for metadata."""
+    record = VersionRecord(
+        slot=1,
+        previous=2,
+        deleted=False,
+        uuid=b"u" * 16,
+        size_bytes=3,
+        object_hash=ObjectHash(b"h" * 32),
+        content=b"c" * 32,
+        modified_us=4,
+        content_type="t",
+        modified_by="a",
+        meta={"k": "v"},
+        fields={"Content-Encoding": "gzip"},
+    )
+    assert record.encode().endswith(b"\0\1t\0\1a\0\x10Content-Encoding\0\4gzip\0\1k\0\1v")
+    assert not KEPT_FIELDS & {name.lower() for name in KEPT_FIELDS}
