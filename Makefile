@@ -45,7 +45,7 @@ bench:
 soak: test-bootstrap
 	@.venv/bin/python -m tests.soak
 
-# The clients of others against our server: kamaki 0.16 under Python 2.7, swift, rclone. Needs the package mirror and pip's index.
+# The clients of others against our server: kamaki 0.16 under Python 2.7, swift, openstacksdk, rclone. Needs the package mirror and pip's index.
 interop:
 	@scripts/bootstrap --test rclone curl gpgv debian-archive-keyring
 	@.venv/bin/python -m tests.interop

@@ -18,6 +18,7 @@ from xml.sax.saxutils import escape, quoteattr
 import msgspec
 from msgspec.structs import replace
 
+from syncer.protocol import segments
 from syncer.protocol.pithos.headers import (
     MAX_META_ITEMS,
     MAX_META_KEY_CHARACTERS,
@@ -64,6 +65,7 @@ ACCESS_FIELDS: Final = ("X-Container-Read", "X-Container-Write", "X-Account-Acce
 TRUE: Final = frozenset({"true", "1", "yes", "on", "t", "y"})
 MAX_FIELD_CHARACTERS: Final = 1024  # of one that is kept
 
+STATIC: Final = "X-Static-Large-Object"
 MANIFEST: Final = "X-Object-Manifest"
 """`CONTAINER/PREFIX`, percent-encoded: the object's content is that of the objects whose names begin so, in order."""
 
@@ -73,6 +75,7 @@ INFO_PATHS: Final = frozenset({b"/info", b"/swift/info"})
 """Where it is told what the server can; clients look beside the version of the storage URL."""
 STORAGE_PATH: Final = "/swift/v1"
 MAX_BULK_DELETIONS: Final = 10_000  # as in Swift
+_JSON: Final = "application/json; charset=utf-8"
 _MAX_BULK_LINES: Final = 4 * MAX_BULK_DELETIONS  # empty ones are free
 _MAX_MANIFEST_CHARACTERS: Final = 1300  # a container and an object name
 
@@ -166,9 +169,18 @@ def joined_md5(segment_md5s: Iterable[bytes | None]) -> bytes:
     return hashlib.md5(joined, usedforsecurity=False).digest()
 
 
-def manifest_fields(manifest: str, segment_md5s: Iterable[bytes | None]) -> dict[str, str]:
-    """What a reply tells of an object made of segments. Its ETag is no MD5 of the content, and quoted to say so."""
-    return {MANIFEST: quote_name(manifest), "ETag": f'"{joined_md5(segment_md5s).hex()}"'}
+def manifest_fields(manifest: str, md5: bytes | None) -> dict[str, str]:
+    """What a reply tells of an object made of segments. Its ETag is no MD5 of the content, and quoted to say so.
+
+    Args:
+        manifest: Of its record: `CONTAINER/PREFIX`, or the mark of a static one.
+        md5: Of the MD5s of all segments (`joined_md5`); None: the reply is of the manifest itself.
+    """
+    is_static = segments.read_mark(manifest) is not None
+    told = {STATIC: "True"} if is_static else {MANIFEST: quote_name(manifest)}
+    if md5 is not None:
+        return {**told, "ETag": f'"{md5.hex()}"'}
+    return {**told, "Content-Type": _JSON} if is_static else told
 
 
 def parse_manifest(value: str) -> str:
@@ -245,7 +257,7 @@ def encode_containers(rows: Iterable[ContainerRow]) -> bytes:
 
 
 def _container(row: ContainerRow) -> dict[str, str | int]:
-    return {"name": row.name, "count": row.count, "bytes": row.size_bytes, "last_modified": _iso(row.modified_us)}
+    return {"name": row.name, "count": row.count, "bytes": row.size_bytes, "last_modified": iso(row.modified_us)}
 
 
 def objects_xml(container: str, rows: Iterable[ObjectRow | SubdirectoryRow]) -> bytes:
@@ -276,7 +288,7 @@ def _elements(kind: str, items: Mapping[str, str | int]) -> str:
 
 
 def encode_info(max_file_bytes: int) -> bytes:
-    """Write what the server can: the core, and bulk deletion."""
+    """Write what the server can: the core, bulk deletion, and static large objects."""
     limits = {
         "max_file_size": max_file_bytes,
         "container_listing_limit": MAX_ROWS,
@@ -288,22 +300,31 @@ def encode_info(max_file_bytes: int) -> bytes:
         "max_meta_value_length": MAX_META_VALUE_CHARACTERS,
     }
     bulk = {"max_deletes_per_request": MAX_BULK_DELETIONS}
-    return msgspec.json.encode({"swift": limits, "bulk_delete": bulk})
+    static = {
+        "max_manifest_segments": segments.MAX_SEGMENTS,
+        "max_manifest_size": segments.MAX_BYTES,
+        "min_segment_size": 1,
+    }
+    return msgspec.json.encode({"swift": limits, "bulk_delete": bulk, "slo": static})
 
 
 def _object(row: ObjectRow | SubdirectoryRow) -> dict[str, str | int]:
     if isinstance(row, SubdirectoryRow):
         return {"subdir": row.name}
-    state = row.state
-    return {
+    state, static = row.state, segments.read_mark(row.manifest)
+    told: dict[str, str | int] = {
         "name": row.name,
         "hash": "" if state.md5 is None else state.md5.hex(),
         "bytes": state.size_bytes,
         "content_type": state.content_type,
-        "last_modified": _iso(state.modified_us),
+        "last_modified": iso(state.modified_us),
     }
+    if static is not None:  # its size is that of its segments
+        told["bytes"], told["slo_etag"] = static[0], f'"{static[1]}"'
+    return told
 
 
-def _iso(modified_us: int) -> str:
+def iso(modified_us: int) -> str:
+    """A time as listings tell it."""
     whole = datetime.fromtimestamp(modified_us // 1_000_000, UTC).replace(tzinfo=None)
     return whole.replace(microsecond=modified_us % 1_000_000).isoformat(timespec="microseconds")

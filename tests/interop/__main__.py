@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.interop import clients, curl_checks, kamaki_checks, shared_checks, swift_checks
+from tests.interop import clients, curl_checks, kamaki_checks, sdk_checks, shared_checks, swift_checks
 from tests.interop.curl_checks import Curl
 from tests.interop.kamaki_checks import Kamaki, Scene
+from tests.interop.sdk_checks import Sdk
 from tests.interop.session import Session
 from tests.interop.shared_checks import Both
 from tests.interop.swift_checks import Rclone, Swift
@@ -68,6 +69,18 @@ def swift_suite(session: Session) -> Iterator[Check]:
         yield act.__name__, check
 
 
+def sdk_suite(session: Session) -> Iterator[Check]:
+    """openstacksdk."""
+    program = clients.openstacksdk(HOME)
+    for number, act in enumerate(sdk_checks.CHECKS):
+        sdk = Sdk(session, program, f"o{number}")
+
+        def check(act: Callable[[Sdk], None] = act, sdk: Sdk = sdk) -> None:
+            act(sdk)
+
+        yield act.__name__, check
+
+
 def rclone_suite(session: Session) -> Iterator[Check]:
     """rclone's swift backend."""
     program = clients.rclone()
@@ -97,6 +110,7 @@ SUITES: Final[dict[str, Callable[[Session], Iterator[Check]]]] = {
     "kamaki": kamaki_suite,
     "shared": shared_suite,
     "swift": swift_suite,
+    "sdk": sdk_suite,
     "rclone": rclone_suite,
     "curl": curl_suite,
 }

@@ -31,6 +31,7 @@ PACKAGES: Final = (
 PIP: Final = ("pip==20.3.4", "setuptools==44.1.1", "wheel==0.37.1")  # the last that know Python 2.7
 KAMAKI: Final = "kamaki==0.16"
 SWIFTCLIENT: Final = "python-swiftclient==4.11.0"
+OPENSTACKSDK: Final = ("openstacksdk==4.22.0", SWIFTCLIENT)  # the latter has its way to log in
 
 _DONE: Final = "complete"
 _TIMEOUT_S: Final = 120
@@ -78,6 +79,19 @@ def swiftclient(folder: Path) -> Program:
     _once(site, lambda: _run(install, {}))
     script = "import sys; from swiftclient.shell import main; sys.argv[0] = 'swift'; sys.exit(main())"
     return Program([sys.executable, "-c", script], {"PYTHONPATH": str(site)})
+
+
+def openstacksdk(folder: Path) -> Program:
+    """Python with openstacksdk, made in a folder if it is not there; the first argument is the program.
+
+    Raises:
+        MissingClientError: pip failed.
+    """
+    site = folder.resolve() / "openstacksdk"
+    _once(
+        site, lambda: _run([sys.executable, "-m", "pip", "install", *_QUIET, "--target", str(site), *OPENSTACKSDK], {})
+    )
+    return Program([sys.executable, "-W", "ignore", "-c"], {"PYTHONPATH": str(site)})
 
 
 def rclone() -> Program:

@@ -108,8 +108,20 @@ def what_another_protocol_wrote(swift: Swift) -> None:
 
 def a_large_object_in_segments(swift: Swift) -> None:
     content = data(10 * BLOCK + 5, 23)
-    swift("upload", "-S", str(3 * BLOCK), swift.container, swift.session.file("seg", content), "--object-name", "f")
+    sent = swift.session.file("seg", content)
+    swift("upload", "-S", str(3 * BLOCK), "--use-dlo", swift.container, sent, "--object-name", "f")
     same(swift.names(), ["f"], "names")
+    same(swift.read("f"), content, "downloaded")
+    swift("copy", swift.container, "f", "-d", f"/{swift.container}/g")
+    swift("delete", swift.container, "f")
+    same(swift.read("g"), content, "the copy, without the segments")
+    same(swift("list", f"{swift.container}_segments"), "", "segments after the deletion")
+
+
+def a_large_object_of_listed_segments(swift: Swift) -> None:
+    content = data(10 * BLOCK + 5, 24)
+    sent = swift.session.file("static", content)
+    swift("upload", "-S", str(3 * BLOCK), "--use-slo", swift.container, sent, "--object-name", "f")
     same(swift.read("f"), content, "downloaded")
     swift("copy", swift.container, "f", "-d", f"/{swift.container}/g")
     swift("delete", swift.container, "f")
@@ -130,6 +142,7 @@ SWIFT_CHECKS: Final[tuple[Callable[[Swift], None], ...]] = (
     delete,
     what_another_protocol_wrote,
     a_large_object_in_segments,
+    a_large_object_of_listed_segments,
     a_wrong_key_is_refused,
 )
 

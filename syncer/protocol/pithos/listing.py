@@ -36,11 +36,13 @@ class ObjectRow(msgspec.Struct, frozen=True, kw_only=True):
         name: As the server wrote it: check it before use.
         state: Its current version.
         sharing: X-Object-Sharing, "" for an object that is not shared by itself.
+        manifest: What the server's record has for an object that is made of others; "" for an ordinary one.
     """
 
     name: str
     state: ObjectState
     sharing: str = ""
+    manifest: str = ""
 
 
 class SubdirectoryRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from starlette.responses import Response
 
 from syncer.protocol import swift
 from syncer.protocol.extensions import bulk, bulk_read
 from syncer.protocol.pithos.headers import FILE_TYPE
+from syncer.protocol.pithos.names import quote_name
 from syncer.server.calls import memory
 from syncer.server.calls.call import JSON, TEXT, Call, reply
-from syncer.server.catalogue.orders import DeleteOrder, Place
+from syncer.server.catalogue.orders import DeleteOrder, Place, ReadOrder
 from syncer.server.errors import BadRequest, Conflict, NotFound, Refusal
 from syncer.server.http.asked import require_at_most
 from syncer.server.http.urls import parse_reference
@@ -59,6 +61,23 @@ async def delete_many(call: Call, as_json: bool) -> Response:
     counted = await call.run(_delete, call, paths)
     body = swift.encode_bulk_result(*counted, as_json=as_json)
     return reply(200, body, content_type=JSON if as_json else TEXT)
+
+
+async def delete_static(call: Call, order: ReadOrder) -> Response:
+    """An object with the segments that its manifest lists; one that lists none goes by itself."""
+
+    def work() -> bytes | None:
+        listed = call.store.listed_segments(replace(order, joins=False))
+        if listed is None:
+            call.store.delete(DeleteOrder(place=order.place, conditions=order.conditions))
+            return None
+        paths = [*(segment.name[1:] for segment in listed), f"{order.place.container}/{order.place.name}"]
+        counted = _delete(call, [quote_name(path).encode() for path in paths])
+        return swift.encode_bulk_result(*counted, as_json=False)
+
+    await call.reserve()
+    body = await call.run(work)
+    return reply(204) if body is None else reply(200, body, content_type=TEXT)
 
 
 def _delete(call: Call, paths: list[bytes]) -> tuple[int, int, list[tuple[str, str]]]:

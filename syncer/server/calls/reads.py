@@ -12,7 +12,6 @@ from starlette.responses import Response, StreamingResponse
 from syncer.protocol import swift
 from syncer.protocol.extensions import blocklists, hashmap_delta
 from syncer.protocol.pithos import byteranges, hashmap, headers, listing, sharing
-from syncer.protocol.pithos.names import quote_name
 from syncer.server.calls import memory
 from syncer.server.calls.call import JSON, Call, reply
 from syncer.server.catalogue.conditions import range_fits
@@ -105,10 +104,8 @@ def _fields(call: Call, order: ReadOrder, opened: ObjectView) -> dict[str, str]:
     fields = {**call.object_fields(opened.state), **_sharing_fields(call, order.place)}
     if call.target.is_swift:  # not told in Pithos's way: our client's library would undo a Content-Encoding
         fields |= opened.record.fields
-    if call.target.is_swift and opened.record.manifest and not order.joins:
-        fields[swift.MANIFEST] = quote_name(opened.record.manifest)
-    elif call.target.is_swift and opened.record.manifest:
-        fields |= swift.manifest_fields(opened.record.manifest, (segment.state.md5 for segment in opened.segments))
+    if call.target.is_swift and opened.record.manifest:
+        fields |= swift.manifest_fields(opened.record.manifest, opened.joined_md5)
     return fields
 
 

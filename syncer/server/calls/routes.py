@@ -126,6 +126,9 @@ _OBJECTS: Final = ("?delimiter", lambda asked: bool(asked.delimiter))
 _PART: Final = ("Content-Range", object_orders.is_part)
 _SOURCE: Final = ("X-Source-Object", lambda asked: object_orders.is_part(asked) and "x-source-object" in asked.fields)
 
+_PUTS_MANIFEST: Final = "?multipart-manifest=put"
+_DELETES_SEGMENTS: Final = "?multipart-manifest=delete"
+
 ROUTES: Final = (
     _route(_MINE, "HEAD", _A, "", _place, containers.head_account),
     _route(_MINE, "GET", _A, "", container_orders.containers, containers.list_containers),
@@ -151,6 +154,7 @@ ROUTES: Final = (
     _route(_MINE, "PUT", _O, "X-Copy-From", object_orders.here, writes.transfer, memory.copied),
     _route(_MINE, "PUT", _O, _DIFFERENCE, object_orders.put_hashmap, writes.put_block_list, memory.difference_in),
     _route(_MINE, "PUT", _O, "?hashmap", object_orders.put_hashmap, writes.put_block_list, memory.block_list_in),
+    _route(_MINE, "PUT", _O, _PUTS_MANIFEST, object_orders.put_static, writes.put_static, memory.MANIFEST_BYTES),
     _route(_MINE, "PUT", _O, "", object_orders.put_content, writes.put_content, memory.content_in),
     _route(_MINE, "POST", _O, _SOURCE, object_orders.post_part, writes.post_part_from_source, memory.SOURCE_BYTES),
     _route(_MINE, "POST", _O, _PART, object_orders.post_part, writes.post_part, memory.part),
@@ -158,6 +162,7 @@ ROUTES: Final = (
     _route(_MINE, "COPY", _O, "", object_orders.there, writes.transfer, memory.copied),
     _route(_MINE, "MOVE", _O, "", object_orders.there, writes.transfer),
     _route(_MINE, "DELETE", _O, "?until", container_orders.purge, writes.purge),
+    _route(_MINE, "DELETE", _O, _DELETES_SEGMENTS, object_orders.read, bulk.delete_static, memory.MANIFEST_BYTES),
     _route(_MINE, "DELETE", _O, "", object_orders.delete, writes.delete_object),
     _route(_OTHERS, "HEAD", _A, "", _place, sharing.head_account),
     _route(_OTHERS, "GET", _A, "", container_orders.containers, sharing.list_containers),

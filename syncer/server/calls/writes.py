@@ -6,7 +6,7 @@ from functools import partial
 
 from starlette.responses import Response
 
-from syncer.protocol import swift
+from syncer.protocol import segments, swift
 from syncer.protocol.pithos import hashmap, headers
 from syncer.server.calls.blocklists import take_block_list
 from syncer.server.calls.call import Call, reply
@@ -23,6 +23,16 @@ async def put_content(call: Call, order: WriteOrder) -> Response:
     await call.reserve()
     state = await call.receive(limit, partial(call.store.put_content, order), check=check, md5=True)
     return _written(call, 201, state)
+
+
+async def put_static(call: Call, order: WriteOrder) -> Response:
+    """An object made of the segments that the body lists."""
+    await call.reserve()
+    wanted = segments.parse_wanted(await call.body(segments.MAX_BYTES))
+    state, etag = await call.run(call.store.put_static, order, wanted)
+    made = _written(call, 201, state)
+    made.headers["ETag"] = f'"{etag}"'
+    return made
 
 
 async def put_block_list(call: Call, order: BlockListOrder) -> Response:

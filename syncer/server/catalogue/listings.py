@@ -16,7 +16,7 @@ from syncer.server.catalogue import objects, sharing
 from syncer.server.catalogue.catalogue import Reading
 from syncer.server.catalogue.orders import Selection
 from syncer.server.catalogue.purge import version_at
-from syncer.server.catalogue.schema import ContainerRecord, NameRecord
+from syncer.server.catalogue.schema import ContainerRecord, NameRecord, VersionRecord
 from syncer.server.errors import Refusal
 
 _ROW_BYTES: Final = 1024
@@ -77,13 +77,13 @@ def _rows(view: Reading, container: ContainerRecord, wanted: Selection) -> Itera
         for name, row in view.names(container.container_id, start):
             if not name.startswith(head) or (end and name >= end):
                 return
-            state = _state(view, name, row, wanted)
-            if state is None:
+            found = _version(view, name, row, wanted)
+            if found is None:
                 continue
             group = _group(name, len(head), wanted.delimiter.encode("utf-8"))
             if group is not None:
                 break
-            yield _object(view, name, row, state)
+            yield _object(view, name, row, *found)
         # A group is looked at once: a directory of a million objects costs its listing one row.
         start = None if group is None else _behind(group)
         if group is not None and group > marker and not wanted.hides_groups:
@@ -102,17 +102,22 @@ def _behind(group: bytes) -> bytes:
     return group[:-1] + bytes([group[-1] + 1])
 
 
-def _state(view: Reading, name: bytes, row: NameRecord, wanted: Selection) -> ObjectState | None:
-    """The version of a name that is wanted, if one is."""
+def _version(view: Reading, name: bytes, row: NameRecord, wanted: Selection) -> tuple[int, VersionRecord] | None:
+    """Serial and record of the version of a name that is wanted, if one is."""
     if wanted.until_us is None:
         found = None if row.deleted else (row.newest, view.existing_version(row.newest))
     else:
         found = version_at(view, row, wanted.until_us)
     if found is None or not (wanted.visible is None or wanted.visible(name.decode("utf-8"))):
         return None
-    return objects.state_of(*found) if wanted.meta.matches(found[1].meta) else None
+    return found if wanted.meta.matches(found[1].meta) else None
 
 
-def _object(view: Reading, name: bytes, row: NameRecord, state: ObjectState) -> ObjectRow:
+def _object(view: Reading, name: bytes, row: NameRecord, serial: int, record: VersionRecord) -> ObjectRow:
     readers = sharing.readers(view, row.slot) if view.count("grants") else []
-    return ObjectRow(name=name.decode("utf-8"), state=state, sharing=sharing_value(readers) if readers else "")
+    return ObjectRow(
+        name=name.decode("utf-8"),
+        state=objects.state_of(serial, record),
+        sharing=sharing_value(readers) if readers else "",
+        manifest=record.manifest,
+    )

@@ -39,12 +39,14 @@ class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
         version: Its serial; None for the current one.
         conditions: On it.
         joins: An object with a manifest has the content of its segments, as they are now.
+        tells: Only what a HEAD tells is wanted: segments that a manifest lists are not looked at.
     """
 
     place: Place
     version: int | None = None
     conditions: Conditions = UNCONDITIONAL
     joins: bool = False
+    tells: bool = False
 
 
 class WriteOrder(msgspec.Struct, frozen=True, kw_only=True):

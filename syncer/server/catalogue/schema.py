@@ -203,7 +203,8 @@ class VersionRecord(msgspec.Struct, frozen=True, kw_only=True):
         meta: Lower-case keys.
         md5: Of the content, as OpenStack's clients check it; None where the content did not come as one body.
         manifest: `CONTAINER/PREFIX` of the objects that are this one's content, one after the other (OpenStack's
-            dynamic large objects); "" for an ordinary object.
+            dynamic large objects), or the mark of a static one (`protocol.segments`), whose content is the list of its
+            segments; "" for an ordinary object.
         fields: Header fields that are told with it as they were sent, by their names of `KEPT_FIELDS`.
     """
 

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from syncer.protocol import swift
+from syncer.protocol import segments, swift
 from syncer.protocol.extensions import blocklists, subtree
 from syncer.protocol.extensions.hashmap_delta import MAX_DELTA_BYTES
 from syncer.protocol.pithos import byteranges, hashmap, headers
@@ -107,12 +107,13 @@ def read(asked: Asked) -> ReadOrder:
         version=asked.number_parameter("version"),
         conditions=asked.conditions(),
         joins=_joins(asked) and not asked.is_foreign,
+        tells=asked.method == "HEAD",
     )
 
 
 def _joins(asked: Asked) -> bool:
     """Whether it is about the segments of an object that is made of some, not about the manifest."""
-    return asked.target.is_swift and asked.parameter("multipart-manifest") != "get"
+    return asked.target.is_swift and asked.parameter(segments.PARAMETER) != "get"
 
 
 def content(asked: Asked) -> ContentOrder:
@@ -146,6 +147,13 @@ def put_content(asked: Asked) -> WriteOrder:
         fields=asked.kept_fields(),
         md5=None if md5 is None else md5.strip('"').lower(),
     )
+
+
+def put_static(asked: Asked) -> WriteOrder:
+    """PUT of a manifest that lists segments; an ETag is that of the whole."""
+    _require_no_manifest(asked)
+    require_at_most(asked.length, segments.MAX_BYTES)
+    return put_content(asked)
 
 
 def _content_type(asked: Asked) -> str:

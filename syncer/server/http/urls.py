@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from syncer.protocol import segments
 from syncer.protocol.pithos.names import container_name_problem, object_name_problem, unquote_name
 from syncer.protocol.swift import STORAGE_PATH
 from syncer.server.errors import BadRequest
@@ -103,6 +104,8 @@ def parse_target(raw_path: bytes, query: bytes) -> Target:
         parameters=parse_parameters(query),
         is_swift=is_swift,
     )
+    if target.parameters.get(segments.PARAMETER) == "put" and not (is_swift and target.name):
+        raise BadRequest("Static large objects are OpenStack's; this server has them below /swift/v1 only")
     misplaced = [name for name, level in _ONLY_OF.items() if name in target.parameters and target.level is not level]
     if misplaced:
         raise BadRequest(f"The parameter {misplaced[0]!r} is for a URL of a {_ONLY_OF[misplaced[0]].value}")
@@ -138,8 +141,6 @@ def parse_parameters(query: bytes) -> dict[str, str]:
     unsupported = UNSUPPORTED & parameters.keys()
     if unsupported:
         raise BadRequest(f"This server does not support the parameter {min(unsupported)!r}")
-    if parameters.get("multipart-manifest") == "put":
-        raise BadRequest("This server does not support static large objects")
     return parameters
 
 

@@ -13,10 +13,11 @@ from blockfs.blocks.extents import block_count, spans
 from blockfs.blocks.hashing import LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, BlockId
 from blockfs.errors import BlockfsError
-from syncer.protocol import swift
+from syncer.protocol import segments, swift
 from syncer.protocol.extensions.hashmap_delta import Splice
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import MAX_ROWS, VersionRow
+from syncer.protocol.segments import Segment
 from syncer.server.catalogue import containers, contents, listings, objects
 from syncer.server.catalogue.catalogue import Catalogue, Reading
 from syncer.server.catalogue.conditions import Verdict, judge_read
@@ -35,11 +36,13 @@ class ObjectView(msgspec.Struct, frozen=True, kw_only=True):
         state: What replies tell; of a joined object, its size is that of all segments together.
         record: Its row. Leaves are looked up when they are read: a HEAD needs none, and a manifest may name thousands.
         segments: Of a joined object: what its content is made of, in order.
+        joined_md5: Of a joined object: what its ETag tells, the MD5 of its segments' MD5s.
     """
 
     state: ObjectState
     record: VersionRecord
     segments: tuple[ObjectView, ...] = ()
+    joined_md5: bytes | None = None
 
 
 class ObjectReader:
@@ -71,8 +74,9 @@ class ObjectReader:
                 conditions = replace(conditions, if_modified_since=None)
             opened = _view(serial, record)
             if joins:
-                opened = self._joined(view, order.place.account, opened)
-                state = replace(state, md5=swift.joined_md5(one.state.md5 for one in opened.segments))
+                static = segments.read_mark(record.manifest) if order.tells else None
+                opened = self._joined(view, order.place.account, opened) if static is None else _told(opened, *static)
+                state = replace(state, md5=opened.joined_md5)
             verdict = judge_read(conditions, state)
             if verdict is Verdict.FAILED:
                 raise PreconditionFailed(f"Precondition failed: it is at version {serial}")
@@ -88,18 +92,41 @@ class ObjectReader:
 
     def _joined(self, view: Reading, account: str, opened: ObjectView) -> ObjectView:
         """An object with its segments; none if their container is gone."""
+        listed = self._listed(view, opened.record)
+        if listed is not None:
+            return _whole(opened, tuple(_segment(view, account, segment) for segment in listed))
         container, _, prefix = opened.record.manifest.partition("/")
         try:
             _, record = containers.existing(view, account, container)
         except NotFound:
-            return opened
+            return _whole(opened, ())
         rows = listings.names(view, record, Selection(prefix=prefix, limit=MAX_ROWS + 1))
         if len(rows) > MAX_ROWS:  # a content without the rest would look whole
             raise Conflict(f"More than {MAX_ROWS} objects have names that begin with {opened.record.manifest[:200]!r}")
         # Of a segment nothing is told but its bytes: thousands of them with their metadata would be some 100 MB.
-        segments = tuple(_view(row.newest, replace(view.existing_version(row.newest), meta={})) for row in rows)
-        size = sum(segment.state.size_bytes for segment in segments)
-        return replace(opened, state=replace(opened.state, size_bytes=size, md5=None), segments=segments)
+        return _whole(
+            opened, tuple(_view(row.newest, replace(view.existing_version(row.newest), meta={})) for row in rows)
+        )
+
+    def listed_segments(self, order: ReadOrder) -> list[Segment] | None:
+        """What the manifest of a static large object lists; None: it is no such object.
+
+        Raises:
+            Refusal: As `open_object`.
+        """
+        opened = self.open_object(order)
+        with self._catalogue.reading() as view:
+            return self._listed(view, opened.record)
+
+    def _listed(self, view: Reading, record: VersionRecord) -> list[Segment] | None:
+        if segments.read_mark(record.manifest) is None or record.size_bytes > segments.MAX_STORED_BYTES:
+            return None
+        ids = b"".join(contents.read_leaves(view, contents.leaf_keys(view, record, self.block_size)))
+        body = b"".join(
+            self._blocks.read(BlockId(ids[span.index * ID_SIZE : (span.index + 1) * ID_SIZE]), span.start, span.length)
+            for span in spans(0, record.size_bytes, self.block_size)
+        )
+        return segments.decode(body)
 
     def history(self, place: Place, most: int | None = None) -> list[VersionRow]:
         """Versions of a name, ascending: the last so many, or all."""
@@ -215,3 +242,38 @@ class ObjectReader:
 
 def _view(serial: int, record: VersionRecord) -> ObjectView:
     return ObjectView(state=objects.state_of(serial, record), record=record)
+
+
+def _whole(opened: ObjectView, parts: tuple[ObjectView, ...]) -> ObjectView:
+    """An object with its segments, and their size."""
+    size = sum(segment.state.size_bytes for segment in parts)
+    md5 = swift.joined_md5(segment.state.md5 for segment in parts)
+    return replace(
+        opened,
+        state=replace(opened.state, size_bytes=size, md5=None),
+        segments=parts,
+        joined_md5=md5,
+    )
+
+
+def _told(opened: ObjectView, size_bytes: int, etag: str) -> ObjectView:
+    """A static large object as its mark tells it, without a look at its segments."""
+    state = replace(opened.state, size_bytes=size_bytes, md5=None)
+    return replace(opened, state=state, joined_md5=bytes.fromhex(etag))
+
+
+def _segment(view: Reading, account: str, listed: Segment) -> ObjectView:
+    """A segment of a static large object, if it is still what the manifest lists.
+
+    Raises:
+        Conflict: It is gone, or has another content.
+    """
+    try:
+        place = Place(account=account, container=listed.container, name=listed.object_name)
+        serial, record = objects.read_version(view, place, None)
+    except NotFound:
+        raise Conflict(f"The segment {listed.name[:200]!r} is gone") from None
+    md5 = "" if record.md5 is None else record.md5.hex()
+    if (record.size_bytes, md5) != (listed.bytes, listed.hash):
+        raise Conflict(f"The segment {listed.name[:200]!r} has another content than when the manifest was put")
+    return _view(serial, replace(record, meta={}))

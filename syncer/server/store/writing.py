@@ -17,14 +17,16 @@ from msgspec.structs import replace
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
+from syncer.protocol import segments, swift
 from syncer.protocol.extensions.hashmap_delta import Delta
 from syncer.protocol.pithos import byteranges
 from syncer.protocol.pithos.headers import ObjectState
+from syncer.protocol.segments import Segment, Wanted
 from syncer.server.catalogue import contents, objects
 from syncer.server.catalogue.catalogue import Catalogue, Reading
 from syncer.server.catalogue.commits import Commits
-from syncer.server.catalogue.orders import ReadOrder, Transfer, WriteOrder
-from syncer.server.errors import BadRequest, PreconditionFailed, RangeNotSatisfiable, TooLarge, Unprocessable
+from syncer.server.catalogue.orders import Place, ReadOrder, Transfer, WriteOrder
+from syncer.server.errors import BadRequest, NotFound, PreconditionFailed, RangeNotSatisfiable, TooLarge, Unprocessable
 from syncer.server.store import deltas
 from syncer.server.store.incoming import Incoming
 from syncer.server.store.long_lists import LongList
@@ -121,6 +123,35 @@ class ObjectWriter(ObjectReader):
                 return contents.prepare(view, found.account_id, block_list, uploaded)
 
         return self._commit(order, prepare, md5=md5)
+
+    def put_static(self, order: WriteOrder, wanted: Sequence[Wanted]) -> tuple[ObjectState, str]:
+        """Make an object of segments that are there; its content is the manifest that lists them.
+
+        Args:
+            order: What is to be written; an MD5 is that of the segments' MD5s.
+            wanted: Which they are, in order.
+
+        Returns:
+            The version, and the object's ETag in hex.
+
+        Raises:
+            BadRequest: A segment is not there, or not as it should be.
+            Unprocessable: The object has another ETag.
+            Refusal: As `put_content`.
+        """
+        with self._catalogue.reading() as view:
+            admitted(view, order, None)
+            found = [_checked(view, order.place.account, one) for one in wanted]
+        etag = swift.joined_md5(bytes.fromhex(segment.hash) or None for segment in found).hex()
+        if order.md5 not in {None, etag}:
+            raise Unprocessable(f"The object has the ETag {etag}; nothing was stored")
+        incoming = self.receive(md5=True)
+        try:
+            incoming.feed((segments.encode(found),))
+            made = replace(order, md5=None, manifest=segments.mark(segments.total(found), etag))
+            return self.put_content(made, incoming), etag
+        finally:
+            incoming.close()
 
     def rewrites(self, wanted: Transfer) -> bool:
         """Whether a copy is not of a version as it is: of a part of it, or of the segments that it names.
@@ -296,3 +327,32 @@ def _part(ranges: str | None, size_bytes: int) -> range:
     if len(part) > MAX_COPIED_BYTES:
         raise TooLarge(f"A copy of {len(part)} bytes is too long; with multipart-manifest=get the manifest is copied")
     return part
+
+
+def _checked(view: Reading, account: str, wanted: Wanted) -> Segment:
+    """A segment as it is now, if it is what is wanted.
+
+    Raises:
+        BadRequest: It is not.
+    """
+    asked = wanted.path[:200]
+    told = f"The segment {asked!r}"
+    try:
+        place = Place(account=account, container=wanted.container, name=wanted.name)
+        _, record = objects.read_version(view, place, None)
+    except NotFound:
+        raise BadRequest(f"{told}: 404 Not Found") from None
+    md5 = "" if record.md5 is None else record.md5.hex()
+    if wanted.etag and wanted.etag.strip('"').lower() != md5:
+        raise BadRequest(f"{told}: Etag Mismatch")
+    if wanted.size_bytes not in {None, record.size_bytes}:
+        raise BadRequest(f"{told}: Size Mismatch")
+    if not record.size_bytes or record.manifest:
+        raise BadRequest(f"{told} is empty, or made of segments itself")
+    return Segment(
+        name=f"/{wanted.container}/{wanted.name}",
+        hash=md5,
+        bytes=record.size_bytes,
+        content_type=record.content_type,
+        last_modified=swift.iso(record.modified_us),
+    )
