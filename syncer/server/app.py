@@ -26,11 +26,13 @@ from syncer.server.catalogue.commits import StoreClosedError
 from syncer.server.errors import (
     BadRequest,
     MissingBlocks,
+    NotFound,
     NotImplementedHere,
     NotModified,
     OverQuota,
     Refusal,
     Unauthorized,
+    UnsafeName,
 )
 from syncer.server.http.asked import Asked, header_fields
 from syncer.server.http.container_orders import BULK_DELETE
@@ -48,6 +50,8 @@ _ONLY_FOR: Final = {
     "meta": {(Level.CONTAINER, "GET")},
     BULK_DELETE: {(Level.ACCOUNT, "DELETE"), (Level.ACCOUNT, "POST")},
 }
+
+_ABOUT_WHAT_IS: Final = frozenset({"GET", "HEAD", "POST", "DELETE"})
 
 _TOKEN: Final = headers.AUTH_TOKEN.lower()
 _OLDER_TOKEN: Final = swift.STORAGE_TOKEN.lower()
@@ -124,7 +128,7 @@ class App:
         account = _authenticate(fields.get(_TOKEN, older), visitor)
         if path in ROOT_PATHS:
             return await identity.list_sharers(request, self._store, account)
-        target = parse_target(path, request.scope["query_string"])
+        target = _target(request)
         _require_meaning(request.method, target)
         purse = visitor.purse = Purse(self._budgets, account)
         asked = Asked(method=request.method, target=target, account=account, fields=fields, pairs=pairs)
@@ -157,6 +161,22 @@ class App:
         if path in oversight.PATHS and token is None:
             return await self._oversight.answer(path, request.method, fields, visitor, len(self.tokens.known))
         return None
+
+
+def _target(request: Request) -> Target:
+    """What the URL names.
+
+    Raises:
+        NotFound: OpenStack's clients look whether there is a `directory/`: nothing is called so.
+        BadRequest: As `parse_target`.
+    """
+    path = request.scope["raw_path"]
+    try:
+        return parse_target(path, request.scope["query_string"])
+    except UnsafeName as refusal:
+        if path.startswith(SWIFT_PREFIX) and request.method in _ABOUT_WHAT_IS:
+            raise NotFound(refusal.message) from None
+        raise
 
 
 def _authenticate(token: str | None, visitor: Visitor) -> str:

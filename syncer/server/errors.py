@@ -43,6 +43,10 @@ class BadRequest(Refusal):
     """400: what was sent makes no sense, names something unsafe, or is not supported."""
 
 
+class UnsafeName(BadRequest):
+    """400: a name that nothing here may have."""
+
+
 class Unauthorized(Refusal):
     """401: no token, or one that we don't know."""
 

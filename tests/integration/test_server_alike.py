@@ -151,6 +151,7 @@ def test_objects_and_what_is_told_of_them(both: Pair) -> None:
         ask("POST", "/c/none"),
         ask("DELETE", "/c/p.png"),
         ask("GET", "/c/p.png"),
+        *(ask(method, f"/c/{name}") for method in ("GET", "HEAD", "DELETE") for name in ("d/", "a//b", "a/../b")),
         ask("DELETE", "/c"),
     )
 

@@ -341,6 +341,16 @@ def test_conditions_on_an_object_of_segments_are_on_the_etag_that_is_told(swift:
     assert swift("GET", "/c/f", If_Match=etag).status == 412
 
 
+@pytest.mark.parametrize("name", ["d/", "a//b", "%2Fa", "a/../b", "..", "a%0Ab"])
+def test_what_nothing_may_be_called_is_not_there(swift: Swift, pithos: Client, name: str) -> None:
+    """Breaks when a client that looks for a directory's object stops at a 400."""
+    for method in ("GET", "HEAD", "POST", "DELETE"):
+        assert swift(method, f"/c/{name}").status == 404
+    assert swift("PUT", f"/c/{name}", b"").status == 400
+    assert pithos("HEAD", f"/c/{name}").status == 400
+    assert swift("GET", "/c/%FF").status == 400
+
+
 def test_what_would_be_something_else_is_refused(swift: Swift) -> None:
     assert swift("PUT", "/c/f", b"", X_Symlink_Target="c/g").status == 400
     assert swift("PUT", "/d", X_Versions_Location="e").status == 400

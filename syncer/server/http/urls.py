@@ -16,7 +16,7 @@ import msgspec
 from syncer.protocol import segments
 from syncer.protocol.pithos.names import container_name_problem, object_name_problem, unquote_name
 from syncer.protocol.swift import STORAGE_PATH
-from syncer.server.errors import BadRequest
+from syncer.server.errors import BadRequest, UnsafeName
 
 VERSION_SEGMENT: Final = "v1"  # may stand before the account, as in Pithos; no account is called so
 SWIFT_PREFIX: Final = f"{STORAGE_PATH}/".encode()
@@ -150,7 +150,7 @@ def _container(raw: bytes, what: str) -> str:
     if problem is None and len(name.encode("utf-8")) > MAX_CONTAINER_BYTES:
         problem = f"it has more than {MAX_CONTAINER_BYTES} bytes in UTF-8"
     if problem is not None:
-        raise BadRequest(f"Unsafe {what} name {name[:100]!r}: {problem}")
+        raise UnsafeName(f"Unsafe {what} name {name[:100]!r}: {problem}")
     return name
 
 
@@ -158,7 +158,7 @@ def _object(raw: bytes) -> str:
     name = _decoded(raw, "object")
     problem = object_name_problem(name)
     if problem is not None:
-        raise BadRequest(f"Unsafe object name {name[:100]!r}: {problem}")
+        raise UnsafeName(f"Unsafe object name {name[:100]!r}: {problem}")
     return name
 
 
