@@ -30,6 +30,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
         draw: Random numbers, 0 to 1.
         memory: File in which a device of a repository remembers its head; None: it only looks.
         cache: Folder for what never changes of a repository on a store of other machines; None: nothing is kept.
+        token_file: File in which the token of a store is kept that has such; None: nothing is kept.
     """
 
     url: str
@@ -39,6 +40,7 @@ class Way(msgspec.Struct, frozen=True, kw_only=True):
     draw: Callable[[], float] = random.random
     memory: str | None = None
     cache: str | None = None
+    token_file: str | None = None
 
     def __repr__(self) -> str:
         return f"Way({self.url})"
@@ -68,7 +70,13 @@ def _repository(way: Way) -> Remote:
 
     access = Access.read(way.secret)
     return open_repository(
-        way.url, access, settings=way.settings, policy=way.policy, memory=way.memory, cache=way.cache
+        way.url,
+        access,
+        settings=way.settings,
+        policy=way.policy,
+        memory=way.memory,
+        cache=way.cache,
+        token_file=way.token_file,
     )
 
 

@@ -70,6 +70,7 @@ _TOKEN: Final = "token"  # noqa: S105 - the name of a file
 _KEY: Final = "repository"
 _HEAD: Final = "head"
 _CACHE: Final = "cache"
+_STORE_TOKEN: Final = "store-token"  # noqa: S105 - likewise
 _MEDIUM: Final = frozenset({errno.EIO, errno.EISDIR, errno.EUCLEAN, errno.EBADMSG})  # concern one record, not all
 _AGAIN: Final = "remove it and link that root again: both sides are then united, and nothing is deleted"
 
@@ -225,6 +226,11 @@ class LinkedRoot(msgspec.Struct, frozen=True, kw_only=True):
     def cache(self) -> str:
         """Folder for what never changes of a repository, so that it is not asked for twice."""
         return os.path.join(self.state, _CACHE)
+
+    @property
+    def store_token(self) -> str:
+        """File with the token of the last sign-in to a repository's store, so that not each command signs in."""
+        return os.path.join(self.state, _STORE_TOKEN)
 
     def secret(self) -> str:
         """What `link` kept to open the share: a server's token; of a repository `remote.repository.access.Access`.
@@ -460,7 +466,9 @@ class Registry:
         write_atomically(root.secret_file, f"{secret}\n".encode(), mode=0o600)
         write_atomically(os.path.join(state, _RECORD), msgspec.json.encode(record) + b"\n", mode=0o600)
         sync_directory(self._roots)
-        for name in {_TOKEN, _KEY} - {os.path.basename(root.secret_file)}:  # of what it was linked to before
+        for name in {_TOKEN, _KEY, _STORE_TOKEN} - {
+            os.path.basename(root.secret_file)
+        }:  # of what it was linked to before
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(state, name))
         return root

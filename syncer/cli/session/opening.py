@@ -145,6 +145,7 @@ def open_share(root: LinkedRoot, settings: HttpSettings | None = None, policy: R
             policy=policy,
             memory=root.head,
             cache=root.cache,
+            token_file=root.store_token,
         )
     )
 

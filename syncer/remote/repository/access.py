@@ -91,8 +91,9 @@ def store_of(
     *,
     settings: HttpSettings | None = None,
     policy: RetryPolicy | None = None,
+    token_file: str | None = None,
 ) -> BlobStore:
-    """The store of a repository, by credentials that were kept; see `make_store`."""
+    """The store of a repository, by credentials that were kept; see `make_store`, `StoreSettings`."""
     http = HttpSettings() if settings is None else settings
     how = StoreSettings(
         http=http,
@@ -100,6 +101,7 @@ def store_of(
         limit_up=http.limit_up,
         limit_down=http.limit_down,
         poll_s=http.poll_s,
+        token_file=token_file,
     )
     return make_store(url, how, environment_for(url, os.environ, environment))
 
@@ -112,6 +114,7 @@ def open_repository(
     policy: RetryPolicy | None = None,
     memory: str | None = None,
     cache: str | None = None,
+    token_file: str | None = None,
 ) -> RepositoryClient:
     """A client of a repository whose key is kept; nothing is sent yet.
 
@@ -122,11 +125,12 @@ def open_repository(
         policy: Of each request.
         memory: See `open.Way`.
         cache: The same. A directory of this machine is read as quickly as a cache.
+        token_file: The same.
 
     Raises:
         UsageError: No credentials, or a library is missing.
     """
-    store = store_of(url, access.environment, settings=settings, policy=policy)
+    store = store_of(url, access.environment, settings=settings, policy=policy, token_file=token_file)
     is_far = parse_store_url(url).scheme != "file"
     kept = CachedStore(store, cache, _CACHE_BYTES, _CACHED) if cache is not None and is_far else None
     writer = Writer(device=DeviceId(access.kept.device), name=socket.gethostname(), tool=release())

@@ -105,6 +105,11 @@ class Heads:
             return None
         return self._decoded(device, raw)
 
+    def tells_content(self, device: DeviceId) -> bool:
+        """Whether the last listing told what is in a head, by a digest of it."""
+        known = self._known.get(head_name(device))
+        return known is not None and bool(known.blob.md5)
+
     async def put(self, head: Head) -> None:
         """Replace a device's head, which only that device does."""
         name, raw = encode_head(self._keys, os.urandom(SALT_BYTES), head, self._codecs.codec)

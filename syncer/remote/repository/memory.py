@@ -11,14 +11,18 @@ keeps which head it wrote last, and which one it is about to write, and holds th
 
 The file is JSON, written before the head that it tells of:
 
-    {"origin": "HEX", "device": "HEX", "sequence": 3, "commit": "HEX", "next": "HEX"}
+    {"origin": "HEX", "device": "HEX", "sequence": 3, "commit": "HEX", "next": "HEX", "place": "HEX",
+     "unseen": true}
 
 origin: the id that `link` gave, for another link begins anew. device: the id that counts. next: commit of the head that
-is about to be written, with the number after `sequence`; "" if none is.
+is about to be written, with the number after `sequence`; "" if none is. place: where this file was in use when the head
+was written, see `Memory.place`; not there, or "", if that is not known. unseen: what was there before it was known by a
+listing only; not there: no.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
 from enum import Enum
@@ -31,6 +35,7 @@ from syncer.errors import CorruptionError
 from syncer.remote.repository.format.history import DEVICE_BYTES, DeviceId, Head
 
 _MOST_BYTES = 4096
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
 
 
 class Own(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,12 +46,16 @@ class Own(msgspec.Struct, frozen=True, kw_only=True):
         sequence: Of the head that it wrote last; 0: none.
         commit: That head's commit; b"": none.
         next: Of the head that it is about to write; b"": none.
+        place: Where that was remembered, see `Memory.place`; "": not known.
+        unseen: The last head was written without a look at the one before it, but by a listing.
     """
 
     device: DeviceId
     sequence: int = 0
     commit: bytes = b""
     next: bytes = b""
+    place: str = ""
+    unseen: bool = False
 
 
 class Standing(Enum):
@@ -79,6 +88,13 @@ class Memory(Protocol):
         """Remember this, durably."""
         ...
 
+    def place(self) -> str:
+        """Where it is remembered now. No copy that is in use at the same time has the same; "": not known.
+
+        But for a machine that was copied with its memory, while it ran: both sides have the same then.
+        """
+        ...
+
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
@@ -86,15 +102,18 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     commit: str
     next: str
+    place: str = ""
+    unseen: bool = False
 
 
 class MemoryFile:
     """In a file of the root's state, which has one writer at a time: who has the state's lock."""
 
-    def __init__(self, path: str, origin: DeviceId) -> None:
-        """At `path`; `origin` is the id that `link` gave."""
+    def __init__(self, path: str, origin: DeviceId, *, boot_id: str = _BOOT_ID) -> None:
+        """At `path`; `origin` is the id that `link` gave, and `boot_id` a file that tells one start from all others."""
         self._path = path
         self._origin = origin
+        self._boot_id = boot_id
 
     def read(self) -> Own:
         """See Memory.
@@ -116,7 +135,14 @@ class MemoryFile:
             raise CorruptionError(f"{self._path} is damaged; `blocksync link` with --relink makes a new device of it")
         if found.origin != self._origin.hex():
             return Own(device=self._origin)
-        return Own(device=DeviceId(device), sequence=found.sequence, commit=commit, next=following)
+        return Own(
+            device=DeviceId(device),
+            sequence=found.sequence,
+            commit=commit,
+            next=following,
+            place=found.place,
+            unseen=found.unseen,
+        )
 
     def write(self, own: Own) -> None:
         """See Memory."""
@@ -126,8 +152,21 @@ class MemoryFile:
             sequence=own.sequence,
             commit=own.commit.hex(),
             next=own.next.hex(),
+            place=own.place,
+            unseen=own.unseen,
         )
         write_atomically(self._path, msgspec.json.encode(record) + b"\n", mode=0o600)
+
+    def place(self) -> str:
+        """See Memory: this start of this machine's kernel, and the folder on it."""
+        try:
+            with open(self._boot_id, encoding="ascii") as file:
+                boot = file.read(_MOST_BYTES).strip()
+            folder = os.stat(os.path.dirname(self._path))
+        except (OSError, UnicodeDecodeError):
+            return ""
+        said = f"{boot} {folder.st_dev} {folder.st_ino} {os.path.abspath(self._path)}"
+        return hashlib.sha256(said.encode("utf-8", "surrogateescape")).hexdigest() if boot else ""
 
 
 def new_device(random: Callable[[int], bytes] = os.urandom) -> DeviceId:

@@ -124,6 +124,10 @@ class Objects:
         """
         return await self._heads.now(device)
 
+    def tells_content(self, device: DeviceId) -> bool:
+        """Whether the last listing of heads told what is in this one, not only when it was written."""
+        return self._heads.tells_content(device)
+
     async def commits(self, wanted: Collection[CommitId], *, must: bool = False) -> dict[CommitId, Commit]:
         """Some commits.
 

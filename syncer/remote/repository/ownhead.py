@@ -6,15 +6,23 @@ Source: docs/design/repository.md, section 8.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
+from typing import Final
 
 import trio
 from msgspec.structs import replace
 
-from syncer.errors import RemoteUnavailableError, RolledBackError
+from syncer.errors import NotFoundError, RemoteUnavailableError, RolledBackError
 from syncer.remote.parallel import one_error
 from syncer.remote.repository.format.history import CommitId, DeviceId, Head
 from syncer.remote.repository.memory import Memory, Own, Standing, judge, new_device
 from syncer.remote.repository.objects import Objects
+
+_YOUNG_S: Final = 5.0
+"""So old may a listing be that is taken for a look at our head: a push of little fits in, and hardly any other one."""
+
+_FOLLOWERS: Final = 8
+"""So many commits of others that no head names are looked at, about, whether they follow ours."""
 
 
 class OwnHead:
@@ -33,6 +41,8 @@ class OwnHead:
         self._first = device
         self._own = Own(device=device)
         self._there: Head | None = None  # as it was seen last
+        self._listed_s = -inf  # when the listing was asked for that told so; not after a write
+        self._followed: CommitId | None = None  # a commit of ours on which others were seen to build
         self._is_another = False  # somebody else goes on under our id
         self._written = trio.Event()  # the next time
 
@@ -59,14 +69,21 @@ class OwnHead:
                 self._own = replace(self._own, sequence=head.sequence, commit=head.commit)
             return heads
         own = await trio.to_thread.run_sync(self._memory.read)
+        self._listed_s = -inf
         while True:
-            heads = await self._with_ours(await self._objects.heads(), own)
+            began_s = self._objects.clock_s()
+            listed = await self._objects.heads()
+            heads = await self._with_ours(listed, own)
             # Another process of this device may be just writing; what it writes down comes before its head.
             now = await trio.to_thread.run_sync(self._memory.read)
             if now == own:
                 break
             own = now
         await self._judge(own, heads.get(own.device))
+        if self._own.unseen and self._there is not None and not self._is_another:
+            await self._check_followers(heads)
+        if heads is listed and self._objects.tells_content(own.device):
+            self._listed_s = began_s
         return heads
 
     async def _with_ours(self, heads: dict[DeviceId, Head], own: Own) -> dict[DeviceId, Head]:
@@ -85,7 +102,7 @@ class OwnHead:
             raise RolledBackError(f"head {own.sequence} of this device", f"head {head.sequence}, which does not follow")
         self._there, self._is_another = head, not is_ours
         if head is not None and is_ours:
-            own = Own(device=own.device, sequence=head.sequence, commit=head.commit)
+            own = replace(own, sequence=head.sequence, commit=head.commit, next=b"")
         self._own = own
 
     async def _follows(self, own: Own, head: Head) -> bool:
@@ -101,6 +118,40 @@ class OwnHead:
             parents = [parent for each in commits.values() if each.device == own.device for parent in each.parents]
             ask = [parent for parent in parents if parent not in commits]
         return False
+
+    async def _check_followers(self, heads: dict[DeviceId, Head]) -> None:
+        """Who builds on our last commit must have seen it, not one that had its number before ours replaced it.
+
+        Else what is new in ours would be taken for deleted by them. Commits between theirs and ours are asked for, as
+        far as this machine has not seen them.
+
+        Raises:
+            RolledBackError: Somebody has built on another one.
+        """
+        ours = CommitId(self._own.commit)
+        if self._followed == ours:
+            return
+        dot = (await self._objects.commits([ours], must=True))[ours].dot
+        ask = [head.commit for head in heads.values() if head.device != dot.device]
+        looked, is_followed, most = set[CommitId](), False, len(ask) + _FOLLOWERS
+        while ask and len(looked) < most:
+            try:
+                commits = await self._objects.commits(ask)
+            except NotFoundError:
+                break  # so long ago that it is gone; what a head names is missed by who looks next
+            looked.update(ask)
+            ask = []
+            for name, commit in commits.items():
+                if commit.dot == dot and name != ours:
+                    raise RolledBackError(
+                        f"head {self._own.sequence} of this device", f"commits that build on another {dot.number} of it"
+                    )
+                if commit.vector.covers(dot):
+                    is_followed = True
+                    if ours not in commit.parents:
+                        ask += [parent for parent in commit.parents if parent not in looked]
+        if is_followed:
+            self._followed = ours
 
     async def begin(self) -> DeviceId:
         """Who writes what is begun now: another device from here on, if somebody else goes on under our id."""
@@ -121,20 +172,40 @@ class OwnHead:
             RemoteUnavailableError: Somebody else has written it since it was looked at.
         """
         own, following = self._own, Head(device=self._own.device, sequence=self._own.sequence + 1, commit=commit)
-        if await self._objects.head(own.device) != self._there:
+        place = "" if self._memory is None else await trio.to_thread.run_sync(self._memory.place)
+        is_alone = await self._is_alone(place)
+        if not is_alone and await self._objects.head(own.device) != self._there:
             raise RemoteUnavailableError(
                 "this device's head is not the one that was seen: its state is in use on another machine, too, a clone "
                 "perhaps; the next cycle looks again, and goes on as another device"
             )
         if self._memory is not None:
-            await trio.to_thread.run_sync(self._memory.write, replace(own, next=commit))
+            announced = replace(own, next=commit, unseen=own.unseen or is_alone)
+            await trio.to_thread.run_sync(self._memory.write, announced)
+        self._listed_s = -inf
         check()
         await self._objects.put_head(following)
-        self._own, self._there = Own(device=own.device, sequence=following.sequence, commit=commit), following
+        self._own = Own(device=own.device, sequence=following.sequence, commit=commit, place=place, unseen=is_alone)
+        self._there = following
         if self._memory is not None:
             await trio.to_thread.run_sync(self._memory.write, self._own)
         self._written.set()
         self._written = trio.Event()
+
+    async def _is_alone(self, place: str) -> bool:
+        """Whether nobody else can have written our head since a listing told it.
+
+        That is so where the last head was written from here, since this machine was started: all copies of what we
+        remember are at other places, and ask before they write. Of machines that were copied while they ran this can't
+        be told, so the listing must be young.
+        """
+        own = self._own
+        if self._memory is None or not place or place != own.place:
+            return False
+        if self._there is None or self._objects.clock_s() - self._listed_s > _YOUNG_S:
+            return False
+        # Another process of this device writes down what it does; and no head of ours may be still on its way.
+        return await trio.to_thread.run_sync(self._memory.read) == own
 
     async def noticed(self, moment: object) -> object:
         """`BlobStore.wait` for heads. Who writes looks often again, for others may answer."""

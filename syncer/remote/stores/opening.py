@@ -22,6 +22,7 @@ from syncer.remote.stores.retrying import RetryingStore
 from syncer.remote.stores.sftp import sftp_store
 from syncer.remote.stores.swift.credentials import find_credentials
 from syncer.remote.stores.swift.store import SwiftStore
+from syncer.remote.stores.swift.tokens import kept_at
 from syncer.remote.stores.urls import StoreUrl, parse_store_url
 
 
@@ -34,6 +35,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
         limit_up: Bytes of objects per second; None: no limit.
         limit_down: The same of what is read.
         poll_s: Longest pause between two looks of `wait`; None: the store's own pace.
+        token_file: Where the token of a Swift is kept, beside the credentials or where they are no less readable; None:
+            nowhere.
     """
 
     http: HttpSettings = HttpSettings()
@@ -41,6 +44,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     limit_up: int | None = None
     limit_down: int | None = None
     poll_s: float | None = None
+    token_file: str | None = None
 
 
 def make_store(url: str, settings: StoreSettings | None = None, environ: Mapping[str, str] | None = None) -> BlobStore:
@@ -80,7 +84,9 @@ def _bare(url: StoreUrl, settings: StoreSettings, environ: Mapping[str, str]) ->
             ca_file=settings.http.ca_file or found.ca_file,  # an option says more than the surroundings
             ignore_certificates=found.ignore_certificates or settings.http.ignore_certificates,
         )
-        return SwiftStore(found.sign_in, url.container, url.prefix, settings=http, pace=pace)
+        return SwiftStore(
+            kept_at(found.sign_in, settings.token_file), url.container, url.prefix, settings=http, pace=pace
+        )
     if url.scheme == "s3":
         return s3_store(url.container, url.path, environ, pace)
     return sftp_store(url.host, url.port, url.user, url.path, pace)

@@ -1,5 +1,7 @@
 """Where credentials for Swift come from: clouds.yaml, or variables OS_* and ST_*, as OpenStack's own clients have it.
 
+A token (OS_AUTH_TOKEN) counts where no password is given: what is kept with a link may have an old one besides.
+
 Nothing is taken from a URL, and nothing goes to a host that the credentials do not name themselves.
 """
 
@@ -14,13 +16,15 @@ import msgspec
 
 from syncer.errors import UsageError
 from syncer.remote.http.address import HttpAddress, parse_address
-from syncer.remote.stores.swift.signin import Keystone, SignIn, TempAuth
+from syncer.remote.stores.swift.signin import MAX_TOKEN_BYTES, Keystone, SignIn, TempAuth
+from syncer.remote.stores.swift.tokens import GivenToken
 
 _MAX_FILE_BYTES: Final = 1 << 20
 _V1: Final = frozenset({"v1password", "v1.0", "v1"})
 _INTERFACES: Final = {"publicURL": "public", "internalURL": "internal", "adminURL": "admin"}
 _YES: Final = frozenset({"1", "true", "yes", "on"})
 _ENVIRONMENT: Final = "the environment"
+_SECRETS: Final = ("ST_KEY", "OS_PASSWORD", "OS_APPLICATION_CREDENTIAL_SECRET")
 _DEFAULT_DOMAIN: Final = "default"  # the id of the one that each Keystone is born with; what `openstack` takes, too
 
 _VARIABLES: Final = {
@@ -86,15 +90,20 @@ def find_credentials(place: str, environ: Mapping[str, str]) -> Credentials:
     path, clouds = _read_clouds(environ)
     if place in clouds:
         return _of_cloud(place, path, clouds[place])
+    given = _of_token(place, environ)
+    if given is not None:
+        return given
     named = []
     for variable, make in (("ST_AUTH", _of_v1), ("OS_AUTH_URL", _of_v3)):
         if environ.get(variable):
             address = _address(environ[variable], variable)
-            if place.lower() in {address.host, f"{address.host}:{address.port}"}:
+            if place.lower() in _places_of(address):
                 return make(address, environ)
             named.append(f"{variable} names {address.host}")
     known = f"{path} has {', '.join(sorted(clouds))}" if clouds else "there is no clouds.yaml"
     names = "; ".join(named) or "neither OS_AUTH_URL nor ST_AUTH is set"
+    if environ.get("OS_AUTH_TOKEN"):
+        names += "; OS_AUTH_TOKEN counts with OS_STORAGE_URL, if that or one of these names the host"
     raise UsageError(
         f"no credentials for {place}: expected a cloud of clouds.yaml ({known}), or the host of OS_AUTH_URL or "
         f"ST_AUTH ({names}); see docs/guide/swift.md"
@@ -203,6 +212,24 @@ def _of_v3(address: HttpAddress, environ: Mapping[str, str]) -> Credentials:
     }
     where = (environ.get("OS_REGION_NAME") or None, environ.get("OS_INTERFACE") or environ.get("OS_ENDPOINT_TYPE"))
     return _with_trust(_keystone(address, fields, _ENVIRONMENT, where, _storage(environ)), environ)
+
+
+def _of_token(place: str, environ: Mapping[str, str]) -> Credentials | None:
+    """A token that was given, with the account's address; None: there is none for this place, or a password is, too."""
+    token, storage = environ.get("OS_AUTH_TOKEN"), _storage(environ)
+    if not token or storage is None or any(environ.get(name) for name in _SECRETS):
+        return None
+    addresses = [_address(environ[name], name) for name in ("OS_AUTH_URL", "ST_AUTH") if environ.get(name)]
+    if not any(place.lower() in _places_of(address) for address in (storage, *addresses)):
+        return None
+    if len(token) > MAX_TOKEN_BYTES or not (token.isascii() and token.isprintable()):
+        raise UsageError("OS_AUTH_TOKEN is no token: one line of ASCII is expected")
+    return _with_trust(GivenToken(token, storage), environ)
+
+
+def _places_of(address: HttpAddress) -> set[str]:
+    """What may stand in a URL for a server."""
+    return {address.host, f"{address.host}:{address.port}"}
 
 
 def _with_trust(sign_in: SignIn, environ: Mapping[str, str]) -> Credentials:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import trio
 from msgspec.structs import replace
 
+from syncer.errors import RemoteUnavailableError
 from syncer.ports.remote import Counters
 from syncer.remote.http.transport import HttpSettings, HttpTransport, Reply, Request
 from syncer.remote.stores.swift.signin import Access, SignIn
@@ -20,6 +21,7 @@ class Session:
         self._signing_in = trio.Lock()
         self._access: Access | None = None
         self._transport: HttpTransport | None = None
+        self._is_met = False  # the account's server has answered
 
     async def send(self, request: Request) -> Reply:
         """Send a request, whose target is relative to the account; once more, with a new token, after a 401.
@@ -27,7 +29,13 @@ class Session:
         That is safe for every request: one that is refused for its token did nothing.
         """
         access, transport = await self._ready(None)
-        reply = await self._sent(transport, access, request)
+        try:
+            reply = await self._sent(transport, access, request)
+        except RemoteUnavailableError:
+            if access.is_kept and not self._is_met and self._access is access:
+                self._access = None  # the account may be elsewhere by now: who tries again asks
+            raise
+        self._is_met = True
         if reply.status != 401:
             return reply
         access, transport = await self._ready(access)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime
 from typing import Final, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from syncer.errors import AuthError, RemoteUnavailableError, UsageError
 from syncer.protocol.jsontext import MALFORMED
@@ -13,7 +16,8 @@ from syncer.remote.http.transport import BadReplyError, Reply, Request, Transpor
 from syncer.remote.stores.swift.replies import failure
 
 _JSON: Final = {"Content-Type": "application/json", "Accept": "application/json"}
-_MAX_TOKEN_BYTES: Final = 16 << 10  # a Keystone's PKI tokens were 8 KiB; a reply's line is 64 KiB at most
+MAX_TOKEN_BYTES: Final = 16 << 10  # a Keystone's PKI tokens were 8 KiB; a reply's line is 64 KiB at most
+_SECONDS: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,10 +26,14 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         token: For X-Auth-Token.
         storage: The account.
+        lasts_s: For how many seconds the token is said to hold; None: nobody says.
+        is_kept: It is of an earlier sign-in.
     """
 
     token: str
     storage: HttpAddress
+    lasts_s: float | None = None
+    is_kept: bool = False
 
     def __repr__(self) -> str:
         return f"Access({self.storage})"
@@ -83,7 +91,9 @@ class TempAuth(msgspec.Struct, frozen=True, kw_only=True):
         if reply.status not in {200, 204}:
             raise BadReplyError(f"{self.address} is not where Swift's v1 signs in: it answers {reply.status}")
         url = reply.headers.get("x-storage-url", "")
-        return _access(self.address, _token(self.address, reply, "x-auth-token"), self.storage, url)
+        access = _access(self.address, _token(self.address, reply, "x-auth-token"), self.storage, url)
+        lasts = reply.headers.get("x-auth-token-expires", "")
+        return replace(access, lasts_s=float(lasts)) if _SECONDS.fullmatch(lasts) else access
 
 
 class Keystone(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +138,8 @@ class Keystone(msgspec.Struct, frozen=True, kw_only=True):
                 f"{self.address} is not where a Keystone v3 signs in: it answers {reply.status} to {request.target}"
             )
         token = _token(self.address, reply, "x-subject-token")
-        return _access(self.address, token, self.storage, "" if self.storage else self._endpoint(reply))
+        access = _access(self.address, token, self.storage, "" if self.storage else self._endpoint(reply))
+        return replace(access, lasts_s=_lasts_s(reply))
 
     def _endpoint(self, reply: Reply) -> str:
         """The object store's address in the catalogue."""
@@ -166,11 +177,21 @@ class _Token(msgspec.Struct):
     catalog: list[_Service] = []
 
 
+class _Times(msgspec.Struct):
+    issued_at: datetime
+    expires_at: datetime
+
+
+class _Timed(msgspec.Struct):
+    token: _Times
+
+
 class _Tokens(msgspec.Struct):
     token: _Token
 
 
 _TOKEN: Final = msgspec.json.Decoder(_Tokens)
+_TIMED: Final = msgspec.json.Decoder(_Timed)
 
 
 async def _asked(transport: Transport, request: Request, address: HttpAddress, who: str) -> Reply:
@@ -184,9 +205,18 @@ async def _asked(transport: Transport, request: Request, address: HttpAddress, w
     return reply
 
 
+def _lasts_s(reply: Reply) -> float | None:
+    """How long a token of Keystone holds, both times by its clock."""
+    try:
+        times = _TIMED.decode(reply.body).token
+        return (times.expires_at - times.issued_at).total_seconds()
+    except (*MALFORMED, TypeError):  # one of them without a zone
+        return None
+
+
 def _token(address: HttpAddress, reply: Reply, name: str) -> str:
     token = reply.headers.get(name, "")
-    if not token or len(token) > _MAX_TOKEN_BYTES or not token.isprintable():
+    if not token or len(token) > MAX_TOKEN_BYTES or not token.isprintable():
         raise BadReplyError(f"{address} answers {reply.status}, but with no token: is it where one signs in?")
     return token
 

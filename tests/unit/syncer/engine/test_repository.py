@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -157,8 +157,9 @@ class AtOnce(MemoryStore):
 class Remembered:
     """What a root's state remembers of its head, in memory."""
 
-    def __init__(self, own: Own) -> None:
+    def __init__(self, own: Own, where: str = "") -> None:
         self.own = own
+        self.where = where
 
     def read(self) -> Own:
         return self.own
@@ -166,14 +167,21 @@ class Remembered:
     def write(self, own: Own) -> None:
         self.own = own
 
+    def place(self) -> str:
+        return self.where
 
-def test_of_two_clones_that_commit_in_the_same_moment_one_stops_and_nothing_of_either_is_lost(share: Share) -> None:
+
+@pytest.mark.parametrize("where", ["", "a machine that was copied while it ran"])
+def test_of_two_clones_that_commit_in_the_same_moment_one_stops_and_nothing_of_either_is_lost(
+    share: Share, where: str
+) -> None:
     """Their commits have one number, so no merge could tell what either has seen: to stop is right, exit code 16.
 
-    Linked anew it is another device, and brings what it has.
+    Linked anew it is another device, and brings what it has. Where both are at one place they don't ask for the head
+    before they write it: it is as if they had asked in the same moment.
     """
     first, second = share.join(), share.join()
-    memory = Remembered(Own(device=DeviceId(b"\1" * 16)))
+    memory = Remembered(Own(device=DeviceId(b"\1" * 16)), where)
     first.write("common", b"both have it")
     first.reconcile(client=share.client(first, memory=memory))
     # The clone: the same folder and state, the same memory.
@@ -184,7 +192,7 @@ def test_of_two_clones_that_commit_in_the_same_moment_one_stops_and_nothing_of_e
     for device, word in ((first, b"one's"), (second, b"the clone's")):
         device.write("common", word)
         device.write(word.decode().replace("'", ""), word)
-    memories = [memory, Remembered(memory.own)]
+    memories = [memory, Remembered(memory.own, where)]
 
     async def both() -> None:
         arrived = [trio.Event(), trio.Event()]
@@ -210,6 +218,70 @@ def test_of_two_clones_that_commit_in_the_same_moment_one_stops_and_nothing_of_e
     assert {b"one's", b"the clone's"} <= set(one.contents())
     assert {"ones", "the clones"} <= one.everything().keys()
     assert sum(name.startswith("common") for name in one.everything()) == 2  # and a conflict copy
+
+
+class Between(MemoryStore):
+    """A store in which others act right before a head is written, once."""
+
+    def __init__(self, objects: dict[str, tuple[bytes, int]], act: Callable[[], Awaitable[None]]) -> None:
+        super().__init__(objects)
+        self._acts = [act]
+
+    async def put(self, name: str, data: bytes | Sequence[bytes], *, absent: bool = False) -> bool:
+        if name.startswith("heads/") and self._acts:
+            await self._acts.pop()()
+        return await super().put(name, data, absent=absent)
+
+
+@pytest.mark.parametrize("commits", [False, True])
+def test_who_builds_on_a_commit_that_a_clone_replaces_makes_all_stop_and_nothing_is_deleted(
+    share: Share, *, commits: bool
+) -> None:
+    """A third device sees the first one's head before the clone replaces it unseen, and may commit what it saw.
+
+    Breaks when what the clone has sent is taken for deleted: the third one's commit says that it has seen its number.
+    """
+    first, clone, third = share.join(), share.join(), share.join()
+    place = "a machine that was copied while it ran"
+    first_memory = Remembered(Own(device=DeviceId(b"\1" * 16)), place)
+    third_memory = Remembered(Own(device=DeviceId(b"\3" * 16)), "another one")
+    first.write("common", b"both have it")
+    first.reconcile(client=share.client(first, memory=first_memory))
+    third.reconcile(client=share.client(third, memory=third_memory))
+    clone.write("common", b"both have it")
+    os.utime(clone.path / "common", ns=(0, (first.path / "common").stat().st_mtime_ns))
+    clone.state.rows_now.update(first.state.rows_now)
+    clone.state.last, clone.state.identity = first.state.last, first.state.identity
+    clone_memory = Remembered(first_memory.own, place)
+    first.write("ones", b"ones")
+    clone.write("clones", b"clones")
+
+    async def meanwhile() -> None:
+        await first.cycle(client=share.client(first, memory=first_memory))
+        if commits:
+            third.write("thirds", b"thirds")
+        await third.cycle(client=share.client(third, memory=third_memory))
+
+    store = Between(share.objects, meanwhile)
+    clone.reconcile(client=share.client(first, store=store, memory=clone_memory))
+    for _ in range(2):
+        for device, number, memory in (
+            (clone, first, clone_memory),
+            (third, third, third_memory),
+            (first, first, first_memory),
+        ):
+            if device is clone and not commits:
+                device.reconcile(client=share.client(number, memory=memory))  # its head is the one that is there
+                continue
+            with pytest.raises(RolledBackError):
+                device.reconcile(client=share.client(number, memory=memory))
+    assert {"clones", "common"} <= clone.everything().keys()
+    share.devices = [share.join(), share.join(), share.join(), first, clone, third]  # `link --relink`, of each
+    for device in (first, clone, third):
+        device.state = MemoryState()
+    share.settle()
+    expected = {"common", "ones", "clones", *(["thirds"] if commits else [])}
+    assert all(expected <= device.everything().keys() for device in share.devices)
 
 
 def act(random: Random, device: Device, number: int, kept: set[bytes], replaced: set[bytes]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
 import trio
 import trio.testing
+from msgspec import structs
 
 from syncer.errors import CorruptionError, RemoteUnavailableError, RolledBackError
 from syncer.remote.repository.format.history import Commit, CommitId, DeviceId, Head, Vector
@@ -16,6 +18,7 @@ from syncer.remote.repository.memory import MemoryFile, Own, Standing, judge
 from syncer.remote.repository.objects import Objects
 from syncer.remote.repository.ownhead import OwnHead
 from syncer.remote.stores.memory import MemoryStore
+from syncer.remote.stores.port import MAX_BLOB_BYTES
 
 DEVICE = DeviceId(b"d" * 16)
 KEYS = derive(MasterKey(bytes(32)), bytes(16))
@@ -46,13 +49,24 @@ def test_a_head_is_held_against_what_is_remembered(own: Own, there: Head | None,
     assert judge(own, there) is standing
 
 
+def commit_of(number: int, root: bytes) -> Commit:
+    return Commit(
+        parents=(), vector=Vector({DEVICE: number}), root=root, number=number, device=DEVICE, time_ns=0, tool="test",
+        name="host",
+    )  # fmt: skip
+
+
 class Machine:
     """A process with its objects and its file."""
 
-    def __init__(self, store: MemoryStore, file: Path) -> None:
-        self.objects = Objects(store, KEYS)
-        self.own = OwnHead(self.objects, DEVICE, MemoryFile(str(file), DEVICE))
-        self.number = 0
+    def __init__(self, store: MemoryStore, file: Path, boot_id: Path | None = None) -> None:
+        """Started anew as `boot_id` says, a file; None: as this machine was."""
+        self.now_s = 0.0
+        self.objects = Objects(store, KEYS, lambda: self.now_s)
+        memory = (
+            MemoryFile(str(file), DEVICE) if boot_id is None else MemoryFile(str(file), DEVICE, boot_id=str(boot_id))
+        )
+        self.own = OwnHead(self.objects, DEVICE, memory)
 
     async def commits(self) -> DeviceId:
         """Look, and commit on top of all that is there."""
@@ -115,6 +129,190 @@ def test_two_clones_that_write_at_once_do_not_replace_each_others_head(tmp_path:
         with pytest.raises(RemoteUnavailableError, match="as another device"):
             await second.own.put(B, lambda: None)
         assert (await first.objects.head(DEVICE)).commit == A
+
+    play(scenario)
+
+
+class Asked(MemoryStore):
+    """Counts how often a head is asked for: listings are not counted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = 0
+
+    async def get(self, name: str, span: tuple[int, int] | None = None, *, most_bytes: int = MAX_BLOB_BYTES) -> bytes:
+        self.heads += name.startswith("heads/")
+        return await super().get(name, span, most_bytes=most_bytes)
+
+    async def during(self, act: Callable[[], Awaitable[object]]) -> int:
+        before = self.heads
+        await act()
+        return self.heads - before
+
+
+def test_a_young_listing_stands_in_for_a_look_at_our_head(tmp_path: Path) -> None:
+    """Only where the last head was written from here, since this start: breaks when small pushes ask once more."""
+    boot = tmp_path / "boot"
+    boot.write_text("first\n")
+
+    async def scenario() -> None:
+        store = Asked()
+        machine = Machine(store, tmp_path / "head", boot)
+        await machine.commits()
+        numbers = count(2)
+
+        async def puts(wait_s: float) -> int:
+            await machine.own.heads()
+            await machine.own.begin()
+            commit = await machine.objects.put_commit(commit_of(next(numbers), b""))
+            machine.now_s += wait_s
+            return await store.during(lambda: machine.own.put(commit, lambda: None))
+
+        assert [await puts(5.0), await puts(5.1), await puts(0)] == [0, 1, 0]
+        # A listing of before the last write says nothing of what came after it.
+        assert await store.during(lambda: machine.own.put(B, lambda: None)) == 1
+
+    trio.run(scenario)
+
+
+@pytest.mark.parametrize("copied", ["started anew", "another folder", "no longer known"])
+def test_what_was_copied_asks_for_the_head_before_it_writes(tmp_path: Path, copied: str) -> None:
+    """However young its listing is: a clone may be just writing."""
+    boot = tmp_path / "boot"
+    boot.write_text("first")
+
+    async def scenario() -> None:
+        store = Asked()
+        file, other = tmp_path / "head", boot
+        await Machine(store, file, boot).commits()
+        if copied == "another folder":
+            (tmp_path / "copy").mkdir()
+            file = tmp_path / "copy" / "head"
+            file.write_bytes((tmp_path / "head").read_bytes())
+        else:
+            other = tmp_path / "other"  # not there: no longer known
+        if copied == "started anew":
+            other.write_text("second")
+        second = Machine(store, file, other)
+        await second.own.heads()
+        await second.own.begin()
+        assert await store.during(lambda: second.own.put(A, lambda: None)) == 1
+
+    trio.run(scenario)
+
+
+def test_a_head_that_may_be_on_its_way_still_is_asked_for(tmp_path: Path) -> None:
+    """Its reply was lost, and it may come after the listing."""
+
+    async def scenario() -> None:
+        store = Asked()
+        machine = Machine(store, tmp_path / "head")
+        await machine.commits()
+        put, late = store.put, []
+
+        async def slow(name: str, data: bytes, *, absent: bool = False) -> bool:
+            if name.startswith("heads/") and not late:
+                late.append((name, data))
+                raise RemoteUnavailableError("no reply")
+            return await put(name, data, absent=absent)
+
+        store.put = slow  # type: ignore[method-assign]
+        with pytest.raises(RemoteUnavailableError):
+            await machine.commits()
+        await machine.own.heads()
+        await machine.own.begin()
+        await put(*late[0])
+        with pytest.raises(RemoteUnavailableError, match="as another device"):
+            await machine.own.put(A, lambda: None)
+        assert await machine.commits() == DEVICE  # the next look finds the late one, which is ours
+
+    trio.run(scenario)
+
+
+def test_another_process_of_the_device_that_wrote_meanwhile_is_noticed(tmp_path: Path) -> None:
+    async def scenario(store: MemoryStore) -> None:
+        daemon = Machine(store, tmp_path / "head")
+        await daemon.commits()
+        await daemon.own.heads()
+        await daemon.own.begin()
+        await Machine(store, tmp_path / "head").commits()
+        with pytest.raises(RemoteUnavailableError, match="as another device"):
+            await daemon.own.put(A, lambda: None)
+
+    play(scenario)
+
+
+def test_of_machines_copied_while_they_ran_the_one_whose_head_was_replaced_stops(tmp_path: Path) -> None:
+    """They are at one place by all that they can know. What was replaced is still stored, and its device stops."""
+    boot = tmp_path / "boot"
+    boot.write_text("first")
+
+    async def scenario(store: MemoryStore) -> None:
+        file = tmp_path / "head"
+        first = Machine(store, file, boot)
+        await first.commits()
+        remembered = file.read_bytes()
+        second = Machine(store, file, boot)
+        for each in (first, second):
+            await each.own.heads()
+            await each.own.begin()
+        first_commit = await first.objects.put_commit(commit_of(2, b"first"))
+        await first.own.put(first_commit, lambda: None)
+        firsts, _ = file.read_bytes(), file.write_bytes(remembered)
+        await second.own.put(await second.objects.put_commit(commit_of(2, b"second")), lambda: None)
+        assert await Machine(store, file, boot).commits() == DEVICE  # one goes on
+        file.write_bytes(firsts)
+        for each in (first, Machine(store, file, boot)):  # and the other one does not, now and later
+            with pytest.raises(RolledBackError, match="which does not follow"):
+                await each.own.heads()
+        assert (await Objects(store, KEYS).commits([first_commit], must=True))[first_commit].root == b"first"
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("between", [0, 1, 4])
+def test_who_wrote_without_a_look_stops_when_others_built_on_what_it_replaced(tmp_path: Path, between: int) -> None:
+    """Also in a process that goes on, and after a death right behind the write; but not when they built on its own."""
+    boot = tmp_path / "boot"
+    boot.write_text("first")
+    other = DeviceId(b"o" * 16)
+
+    async def scenario(store: MemoryStore) -> None:
+        file = tmp_path / "head"
+        machine = Machine(store, file, boot)
+        await machine.commits()
+        await machine.own.heads()
+        await machine.own.begin()
+        replaced, ours = [await machine.objects.put_commit(commit_of(2, root)) for root in (b"replaced", b"ours")]
+        announced: list[bytes] = []
+        put = store.put
+
+        async def watched(name: str, data: bytes, *, absent: bool = False) -> bool:
+            announced.append(file.read_bytes())
+            return await put(name, data, absent=absent)
+
+        store.put = watched  # type: ignore[method-assign]
+        await machine.own.put(ours, lambda: None)
+        del store.put
+        written = file.read_bytes()
+        for parent, stops in ((ours, False), (replaced, True)):
+            last = parent
+            for number in range(3, 4 + between):
+                vector = Vector({DEVICE: 2, other: number})
+                following = structs.replace(
+                    commit_of(number, b""), parents=(last,), vector=vector, device=other, number=number
+                )
+                last = await machine.objects.put_commit(following)
+            await machine.objects.put_head(Head(device=other, sequence=1, commit=last))
+            for kept in (written, *announced):
+                file.write_bytes(kept)
+                process = Machine(store, file, boot)
+                for _ in range(2):
+                    if not stops:
+                        assert len(await process.own.heads()) == 2
+                        continue
+                    with pytest.raises(RolledBackError, match="build on another 2 of it"):
+                        await process.own.heads()
 
     play(scenario)
 

@@ -10,6 +10,7 @@ import pytest
 from syncer.errors import UsageError
 from syncer.remote.stores.swift import Keystone, TempAuth
 from syncer.remote.stores.swift.credentials import Credentials, find_credentials
+from syncer.remote.stores.swift.tokens import GivenToken
 
 V1 = {"ST_AUTH": "https://old.example.org/auth/v1.0", "ST_USER": "a:b", "ST_KEY": "key"}
 V3 = {
@@ -180,3 +181,40 @@ def test_a_clouds_yaml_that_is_none_is_told_without_what_is_in_it(text: str, tmp
     with pytest.raises(UsageError, match=r"clouds\.yaml") as error:
         found("home", {}, tmp_path)
     assert "secret" not in str(error.value)
+
+
+TOKEN = {"OS_AUTH_TOKEN": "given", "OS_STORAGE_URL": "https://store.example.org/v1/AUTH_a"}
+
+
+@pytest.mark.parametrize(
+    ("place", "more"),
+    [
+        ("store.example.org", {}),
+        ("STORE.example.org:443", {"OS_CACERT": "/ca"}),
+        ("id.example.org", {"OS_AUTH_URL": V3["OS_AUTH_URL"], "OS_USERNAME": "me"}),
+        ("old.example.org", {"ST_AUTH": V1["ST_AUTH"]}),
+    ],
+)
+def test_a_token_that_was_given_needs_no_password(place: str, more: dict[str, str], tmp_path: Path) -> None:
+    given = found(place, TOKEN | more, tmp_path)
+    assert isinstance(given.sign_in, GivenToken)
+    assert str(given.sign_in.address) == "https://store.example.org:443/v1/AUTH_a"
+    assert given.ca_file == more.get("OS_CACERT")
+
+
+def test_a_password_counts_before_a_token(tmp_path: Path) -> None:
+    """An old token may have been kept with it."""
+    assert isinstance(found("id.example.org", V3 | TOKEN, tmp_path).sign_in, Keystone)
+    assert isinstance(found("old.example.org", V1 | TOKEN, tmp_path).sign_in, TempAuth)
+
+
+@pytest.mark.parametrize("given", [{"OS_AUTH_TOKEN": "given"}, TOKEN])
+def test_a_token_goes_nowhere_that_its_variables_do_not_name(given: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="OS_AUTH_TOKEN counts with OS_STORAGE_URL"):
+        found("other.example.org", given, tmp_path)
+
+
+def test_what_is_no_token_is_told_without_it(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="OS_AUTH_TOKEN is no token") as told:
+        found("store.example.org", TOKEN | {"OS_AUTH_TOKEN": "hid\nden"}, tmp_path)
+    assert "hid" not in str(told.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 import trio
@@ -23,57 +23,14 @@ from syncer.errors import (
 from syncer.remote.http.address import parse_address
 from syncer.remote.http.transport import BadReplyError, HttpSettings, ReplyLostError
 from syncer.remote.stores.port import Blob
-from syncer.remote.stores.swift import Keystone, SignIn, SwiftStore, TempAuth
+from syncer.remote.stores.swift import Keystone, SignIn, SwiftStore
 from syncer.remote.stores.swift.signin import _access
 from tests.fakes.httpscript import Answer, Arrived, Script, serving
+from tests.unit.syncer.remote.stores.swift_cloud import STAMP, Cloud, endpoint, keystone, stored, temp_auth
 
 T = TypeVar("T")
-STAMP = "1700000000.12345"
 STAMP_NS = 1_700_000_000_123_450_000
 ISO = "2023-11-14T22:13:20.123450"
-
-
-class Cloud:
-    """A script with a sign-in of each kind, and answers for the account that a test gives."""
-
-    def __init__(self, answer: Callable[[Arrived], Answer]) -> None:
-        self.answer = answer
-        self.tokens = 0
-        self.storage = ""
-        self.catalogue: list[dict[str, Any]] | None = None
-        self.asked: list[dict[str, Any]] = []
-
-    def __call__(self, arrived: Arrived) -> Answer:
-        if arrived.path == "/auth/v1.0":
-            if arrived.headers["x-auth-key"] != "key":
-                return Answer(401, b"<html>no</html>")
-            self.tokens += 1
-            return Answer(200, headers={"X-Auth-Token": f"token-{self.tokens}", "X-Storage-Url": self.storage})
-        if arrived.path == "/identity/v3/auth/tokens":
-            self.asked.append(json.loads(arrived.body or b""))
-            self.tokens += 1
-            catalogue = [{"type": "object-store", "endpoints": [endpoint(self.storage)]}]
-            body = {"token": {"catalog": catalogue if self.catalogue is None else self.catalogue}}
-            return Answer(201, json.dumps(body).encode(), {"X-Subject-Token": f"token-{self.tokens}"})
-        if arrived.headers.get("x-auth-token") != f"token-{self.tokens}":
-            return Answer(401, early=True)
-        if arrived.path == "/v1/AUTH_a/box" and arrived.method == "HEAD":
-            return Answer(204, headers={"X-Container-Object-Count": "0"})
-        return self.answer(arrived)
-
-
-def endpoint(url: str, interface: str = "public", region: str = "one") -> dict[str, str]:
-    return {"url": url, "interface": interface, "region": region, "region_id": region}
-
-
-def temp_auth(script: Script, key: str = "key") -> TempAuth:
-    return TempAuth(address=parse_address(f"{script.url}/auth/v1.0"), user="a:b", key=key)
-
-
-def keystone(script: Script, **more: Any) -> Keystone:
-    identity = {"methods": ["password"], "password": {"user": {"id": "u", "password": "secret"}}}
-    address = parse_address(f"{script.url}/identity/v3")
-    return Keystone(**{"address": address, "identity": identity, "who": "u", "scope": {"project": {"id": "p"}}, **more})
 
 
 def using(
@@ -94,10 +51,6 @@ def using(
         if isinstance(cloud, Cloud):
             cloud.storage = f"{script.url}/v1/AUTH_a"
         return trio.run(main), script
-
-
-def stored(body: bytes = b"data") -> Answer:
-    return Answer(200, body, {"ETag": hashlib.md5(body).hexdigest(), "X-Timestamp": STAMP})
 
 
 def failing(answer: Answer, call: Callable[[SwiftStore], Awaitable[object]]) -> Exception:
