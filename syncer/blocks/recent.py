@@ -33,6 +33,7 @@ class RecentBlocks:
         self._numbers: dict[BlockId, int] = {}
         self._prefixes: dict[bytes, int] = {}
         self._last = 0
+        self._stopped = False
         self._find: Find | None = None
 
     def use(self, find: Find | None) -> None:
@@ -44,6 +45,11 @@ class RecentBlocks:
                 self._prefixes.clear()
                 self._held.clear()
                 self._holding = 0
+
+    def stop(self) -> None:
+        """Nobody will ask: forget all, and take nothing in from now on."""
+        self._stopped = True
+        self.use(None)
 
     def came(self, blocks: Iterable[BlockId]) -> None:
         """Take blocks in that can be read from now on."""
@@ -63,7 +69,7 @@ class RecentBlocks:
 
     def _add(self, block: BlockId) -> bool:
         """Whether it is new."""
-        if block == ZERO_BLOCK or block in self._numbers:
+        if self._stopped or block == ZERO_BLOCK or block in self._numbers:
             return False
         self._last += 1
         self._numbers[block] = self._last

@@ -73,7 +73,7 @@ class Report:
         sources: What each source of blocks gave to a pull, by its name.
         own_blocks: Blocks that a pull found here without any source: `LocalCounters.own_blocks`.
         blocks_read: Blocks that the server gave to a pull, also those that were of no use.
-        blocks_to_peers: Blocks that devices on the network got from here since the cycle before; of a daemon.
+        blocks_to_peers: Blocks that devices on the network got from here; of a daemon since the cycle before.
         bytes_to_peers: Of these.
         bytes_read_local: Content bytes read from files or segments of this machine.
         seconds: Wall-clock time.

@@ -1,6 +1,6 @@
-"""The daemon on the LAN: one exchange for all its roots that take part.
+"""A process on the LAN: one exchange for all its roots that take part. A daemon's, or one root's of a command.
 
-It begins with the first root that has a key, and ends with the daemon. Whatever is wrong with it, the roots go on.
+It begins with the first root that has a key, and ends with the process. Whatever is wrong with it, the roots go on.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ class SharedBlocks(ShareIndex, Protocol):
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One root of the daemon.
+    """One root.
 
     Attributes:
         root: Its path, for a person.
         block_size: Of its share, bytes.
         keys: Of its share, the present one first; empty: it takes no part.
         off: Why it takes no part, in words; empty where nobody said so.
-        index: Its blocks.
+        index: Its blocks; None: it asks, and gives nothing.
     """
 
     root: str
     block_size: int
     keys: tuple[RootKey, ...]
     off: str
-    index: SharedBlocks
+    index: SharedBlocks | None
 
 
 class ShareLive(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,15 +89,17 @@ class PeersLive(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lan:
-    """Takes part for the daemon's roots. For the trio thread, but for what an index does."""
+    """Takes part for roots. For the trio thread, but for what an index does."""
 
-    def __init__(self, make: Callable[[], Exchange]) -> None:
+    def __init__(self, make: Callable[[], Exchange], *, warms: bool = True) -> None:
         """Nothing is begun.
 
         Args:
             make: Makes an exchange, that does not run yet.
+            warms: Open what an index needs before anybody asks; else the first answer comes later.
         """
         self._make = make
+        self._warms = warms
         self._members: dict[str, Member] = {}
         self._served: dict[str, _Served] = {}
         self._exchange: Exchange | None = None
@@ -198,16 +200,17 @@ class Lan:
         if not member.keys:
             self._exchange.unshare(uuid)
             return
-        if uuid not in self._served:
+        if member.index is not None and uuid not in self._served:
             token = trio.lowlevel.current_trio_token()
             self._served[uuid] = _Served(member.index, partial(token.run_sync_soon, self._was_read))
-            if self._nursery is not None:
+            if self._nursery is not None and self._warms:
                 self._nursery.start_soon(_warm, member.index)
-        self._exchange.share(uuid, member.keys, self._served[uuid])
+        self._exchange.share(uuid, member.keys, self._served.get(uuid))
 
     def _dismiss(self, uuid: str, member: Member) -> None:
         self._served.pop(uuid, None)
-        member.index.close()
+        if member.index is not None:
+            member.index.close()
 
     async def _let_go(self) -> None:
         """Let go of roots that nobody has read from for some seconds; for ever."""

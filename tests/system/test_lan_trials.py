@@ -46,6 +46,8 @@ TRIALS: list[Trial] = [
     neighbours.a_damaged_volume_of_a_peer,
     life.many_small_files,
     life.two_that_start_together,
+    life.reconciles_that_start_together,
+    life.a_reconcile_that_gives_is_killed,
     life.two_users_of_one_machine,
     life.seven_that_pull_at_once_from_one,
     life.who_gives_switches_off_in_mid_transfer,

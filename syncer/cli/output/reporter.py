@@ -20,7 +20,7 @@ from syncer.core.model import Action, Plan, RelPath
 from syncer.engine.report import CHANGES, Failure, Report
 from syncer.ports.localvalues import LocalCounters
 from syncer.ports.remote import Counters
-from syncer.watch.cyclewords import SOURCES, changed
+from syncer.watch.cyclewords import SOURCES, TO_PEERS, changed
 
 if TYPE_CHECKING:  # imported where somebody looks: 25 ms
     from rich.text import Text
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # imported where somebody looks: 25 ms
 _ABOUT: Final = (
     3  # rows of the screen that are neither summary nor remark: the command, a word on the rest, the next prompt
 )
-_SUMMARY: Final = 14  # rows of a summary, at most
+_SUMMARY: Final = 15  # rows of a summary, at most
 _BRIEF_SUMMARY: Final = 2
 _FLUSH_S: Final = 0.1  # a line is not kept back for longer than this and the next second's
 
@@ -216,6 +216,8 @@ def _rows(report: Report, counts: Mapping[str, int | float]) -> Iterator[tuple[s
         size = f"{format_size(int(counts['bytes_from_peers']))}, " if source == "blocks_from_peers" else ""
         if counts[source]:
             yield SOURCES[source], f"{size}{_blocks(counts, source)}"
+    if counts["blocks_to_peers"]:
+        yield TO_PEERS, f"{format_size(int(counts['bytes_to_peers']))}, {_blocks(counts, 'blocks_to_peers')}"
     yield "read locally", format_size(report.bytes_read_local)
     yield "time", _cost(report, counts)
 

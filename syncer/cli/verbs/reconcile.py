@@ -16,7 +16,7 @@ from blockfs.runtime.output import note, shown
 from blockfs.runtime.terminal import complain
 from syncer.cli.failures import ToldError
 from syncer.cli.interpreter import look_rarely
-from syncer.cli.lan.lanlink import peers_for
+from syncer.cli.lan.lanlink import Giving, peers_for
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.output.reporter import Teller
 from syncer.cli.registry.roots import PATH, Linked, LinkedRoot, Registry
@@ -43,7 +43,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
         from_snapshot: Push everything as of one instant.
         plan: Do exactly this, or nothing.
         limits: Of bandwidth.
-        no_peers: Ask no device on the network.
+        no_peers: Ask no device on the network, and give none any.
     """
 
     dry_run: bool
@@ -61,7 +61,7 @@ class _Request(msgspec.Struct, frozen=True, kw_only=True):
 @click.option("--snapshot", is_flag=True, help="Push all files as of one instant, also those open for writing.")
 @click.option("--allow-deletes", metavar="PLAN", help="Agree to the deletions of exactly this plan.")
 @click.option("--plan", "plan_file", metavar="FILE", help="Do what `plan --json` saved in FILE, if it still holds.")
-@click.option("--no-peers", is_flag=True, help="Ask no device on the network for blocks.")
+@click.option("--no-peers", is_flag=True, help="Ask no device on the network for blocks, and give none.")
 @limit_options
 def command(
     *,
@@ -141,9 +141,12 @@ async def _cycle(linked: LinkedRoot, teller: Teller, state: RootState, report: R
         settings = replace(linked.record.settings, limit_up=request.limits.up, limit_down=request.limits.down)
         remote = open_share(linked, settings)
         try:
-            peers = peers_for(linked, Registry(os.environ), os.environ, no_peers=request.no_peers)
+            giving = None if request.dry_run or request.no_peers else Giving(linked)
+            peers = peers_for(linked, Registry(os.environ), os.environ, no_peers=request.no_peers, giving=giving)
             options = options_of(linked, policy, peers)
             options = replace(options, dry_run=request.dry_run, consent=request.consent, hints=Hints())
+            if giving is not None and peers:
+                options = replace(options, recent=giving.recent)
             if request.plan is not None:
                 from syncer.cli.session.savedplan import selection  # noqa: PLC0415 - see above
 
@@ -151,7 +154,11 @@ async def _cycle(linked: LinkedRoot, teller: Teller, state: RootState, report: R
             with teller.working(remote.counters, local.counters), one_error():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(teller.tick)
-                    await run_cycle(linked, (local, remote), state, teller, options, report)
+                    try:
+                        await run_cycle(linked, (local, remote), state, teller, options, report)
+                    finally:
+                        if giving is not None:
+                            report.blocks_to_peers, report.bytes_to_peers = giving.blocks, giving.bytes
                     nursery.cancel_scope.cancel()
         finally:
             await remote.close()

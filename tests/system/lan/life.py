@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from syncer.cli.registry.roots import Registry
+from syncer.peer.settings import Peers
 from syncer.watch.control import short
 from tests.kit.program import SHARE_BLOCK, Machine, Site, end, has_peer, is_there
 from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, on_volume, pulled, put, put_away
 
 SLOW_UPLOAD = 'upload_limit = "2MB"'
+ON_THE_WAY = 16
+"""Blocks that were sent, and came to nobody because their receiver had all by then."""
+_LOOK_S = 0.05
 
 
 def _slow_transfer(ground: Ground, mib: int = 6) -> tuple[Machine, Machine, dict[str, bytes], subprocess.Popen[str]]:
@@ -56,6 +62,56 @@ def two_that_start_together(ground: Ground) -> None:
     figures = [machine.until("peers", lambda told: told["figures"])["figures"] for machine in pair]
     assert all(each["blocks_from_peers"] for each in figures), figures
     assert sum(each["blocks_from_peers"] for each in figures) >= 8 * MIB // SHARE_BLOCK // 4
+
+
+def _published(ground: Ground, count: int, mib: int) -> tuple[list[Machine], dict[str, bytes]]:
+    """Machines without a daemon, and a folder that is on the server alone: who made it is not there any more."""
+    maker, *machines = ground.machines(count + 1)
+    files = put(maker, image=mib * MIB // 2, other=mib * MIB // 2)
+    maker("reconcile", maker.root)
+    return machines, files
+
+
+def _until_given(one: Machine, bytes_: int = MIB) -> None:
+    """Wait until connections that others have begun to this machine have been sent so many bytes."""
+    while True:
+        told = str(one.node.run("ss", "--no-header", "--tcp", "--info", "sport", "=", f":{Peers().port}").stdout)
+        if sum(map(int, re.findall(r"bytes_sent:(\d+)", told))) >= bytes_:
+            return
+        time.sleep(_LOOK_S)
+
+
+def reconciles_that_start_together(ground: Ground) -> None:
+    """No daemon at all: each is a member as long as it pulls, and the server gives the folder little more than once."""
+    (one, two), files = _published(ground, 2, 64)
+    ground.server.shape(100)
+    begun = [machine.begin("reconcile", machine.root) for machine in (one, two)]
+    first, second = (end(each) for each in begun)
+    assert has(one, files)
+    assert has(two, files)
+    copies = (first["bytes_received"] + second["bytes_received"]) / (64 * MIB)
+    assert copies <= 1.5, (copies, first, second)
+    for gave, got in ((first, second), (second, first)):
+        assert got["bytes_from_peers"] > 8 * MIB, (first, second)
+        # What was on its way when somebody had all came to nobody; what was faster elsewhere came twice.
+        in_vain = gave["blocks_to_peers"] - got["blocks_from_peers"]
+        assert 0 <= in_vain <= got["blocks_in_vain"] + ON_THE_WAY, (first, second)
+        assert 0 <= gave["bytes_to_peers"] - got["bytes_from_peers"] <= in_vain * SHARE_BLOCK, (first, second)
+
+
+def a_reconcile_that_gives_is_killed(ground: Ground) -> None:
+    """SIGKILL in mid-transfer: the other one gets the rest from the server."""
+    (one, two), files = _published(ground, 2, 8)
+    ground.server.shape(SLOW_MBIT_S * 2)
+    gives, asks = (machine.begin("reconcile", machine.root) for machine in (one, two))
+    _until_given(one)
+    one.node.kill(gives)
+    ground.server.shape(None)
+    summary = end(asks)
+    assert has(two, files)
+    assert summary["blocks_from_peers"] > 0
+    one("reconcile", one.root)
+    assert has(one, files)
 
 
 def many_small_files(ground: Ground) -> None:

@@ -59,3 +59,14 @@ def test_a_block_of_zeros_is_nobodys() -> None:
     recent = RecentBlocks()
     recent.hold([(ZERO_BLOCK, b"")])
     assert recent.since(0) == (0, [])
+
+
+def test_who_will_not_be_asked_holds_nothing() -> None:
+    recent = RecentBlocks()
+    recent.hold([small(1)])
+    recent.stop()
+    recent.use(lambda _: b"read")
+    recent.hold([small(2)])
+    recent.came([small(3)[0]])
+    assert not recent
+    assert [recent.read(small(number)[0]) for number in (1, 2, 3)] == [None] * 3

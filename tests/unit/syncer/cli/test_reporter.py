@@ -35,6 +35,7 @@ def after_much(failures: int = 3_000) -> Report:
     return Report(
         pushed=120_000, pulled=80_000, moved=4_000, deleted=900, conflicts=250, traffic={"requests": 12_345},
         sources={"peers": gave, "roots": gave, "own": gave}, bytes_read_local=1 << 40, seconds=98_765.4,
+        blocks_to_peers=1 << 20, bytes_to_peers=1 << 36,
         failures=[Failure(path=b"folder/with a long name/%d.img" % each, reason=REASON) for each in range(failures)],
     )  # fmt: skip
 
@@ -57,7 +58,8 @@ def test_a_cycle_with_conflicts_and_thousands_of_failures_is_one_screen(seen: Bo
     words = [line.split() for line in seen.lines]
     assert ["not", "synced", "3000"] in words
     assert ["conflicts", "250"] in words
-    assert max(map(len, seen.lines[-14:])) <= screen.COLUMNS
+    assert ["to", "peers", "64", "GiB,", "1048576", "blocks"] in words
+    assert max(map(len, seen.lines[-15:])) <= screen.COLUMNS
 
 
 def test_what_fits_is_told_in_full(seen: Both) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import trio
@@ -23,6 +23,12 @@ class Root(Shelf):
 
     closed = 0
 
+    asked = 0
+
+    def match(self, prefixes: Sequence[bytes]) -> list[bool]:
+        self.asked += 1
+        return super().match(prefixes)
+
     def rest(self) -> None:
         pass
 
@@ -30,17 +36,17 @@ class Root(Shelf):
         self.closed += 1
 
 
-def member(index: Root, *keys: RootKey, off: str = "") -> Member:
+def member(index: Root | None, *keys: RootKey, off: str = "") -> Member:
     return Member(root="/home/anna/images", block_size=1000, keys=keys, off=off, index=index)
 
 
 class Daemon:
     """Makes an exchange whenever it is asked to, each at a place of its own on one wire."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, *, warms: bool = True) -> None:
         self.wire = wire
         self.made: list[Station] = []
-        self.lan = Lan(self._make)
+        self.lan = Lan(self._make, warms=warms)
 
     def _make(self) -> Exchange:
         self.made.append(Station(self.wire))
@@ -54,8 +60,8 @@ class Daemon:
 
 
 @asynccontextmanager
-async def daemon(wire: Wire) -> AsyncIterator[Daemon]:
-    made = Daemon(wire)
+async def daemon(wire: Wire, *, warms: bool = True) -> AsyncIterator[Daemon]:
+    made = Daemon(wire, warms=warms)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(made.lan.run)
         yield made
@@ -129,3 +135,32 @@ async def test_other_settings_begin_it_anew_with_all_roots() -> None:
         async with running(other):
             other.exchange.share("root", [KEY], Shelf())
             assert set(await other.fetches(BLOCKS)) == {name(data) for data in BLOCKS}
+
+
+@on_a_clock
+async def test_who_gives_nothing_asks_all_the_same() -> None:
+    wire = Wire()
+    async with daemon(wire) as here:
+        here.lan.attend("root", member(None, KEY))
+        await trio.sleep(1)
+        other = Station(wire)
+        async with running(other):
+            other.exchange.share("root", [KEY], Shelf(BLOCKS))
+            assert len(await here.made[0].fetches(BLOCKS)) == 10
+            here.lan.attend("root", member(Root(BLOCKS), KEY))
+            here.lan.attend("root", member(None, KEY))
+            other.exchange.share("root", [KEY], Shelf())
+            assert await other.fetches(BLOCKS) == {}
+
+
+@on_a_clock
+async def test_what_is_not_warmed_is_looked_into_when_somebody_asks() -> None:
+    wire, index = Wire(), Root(BLOCKS)
+    async with daemon(wire, warms=False) as here:
+        here.lan.attend("root", member(index, KEY))
+        await trio.sleep(60)
+        assert index.asked == 0
+        other = Station(wire)
+        async with running(other):
+            other.exchange.share("root", [KEY], Shelf())
+            assert len(await other.fetches(BLOCKS)) == 10
