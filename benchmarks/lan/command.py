@@ -18,6 +18,7 @@ from tests.kit.netns import why_not
 PARTS: Final[dict[str, Callable[[Sizes], list[rows.Row]]]] = {
     "questions": questions.run,
     "nobody": syncs.nobody,
+    "alone": syncs.alone,
     "gigabit": rates.gigabit,
     "unshaped": rates.unshaped,
     "four": rates.four,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import statistics
 from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any, Final
 
-from benchmarks.lan.office import BLOCK, Daemon, Office, office, until_pulled, write
+from benchmarks.lan.office import BLOCK, BLOCKSYNC, Daemon, Office, office, until_pulled, write
 from benchmarks.lan.sizes import MIB, Sizes
 from benchmarks.rows import Row, times
 from tests.kit.program import Machine, is_there
@@ -59,6 +60,55 @@ def nobody(sizes: Sizes) -> list[Row]:
             Row(
                 part="nobody",
                 work=f"nobody there: added to a pull of {sizes.folder_bytes // MIB} MiB, server {_speed(mbit_s)}",
+                unit="%", limit=1.0,
+                values=_of_pairs(found, sizes.pulls, lambda on, off: (on / off - 1) * 100),
+                beside="the pull without peers, s", beside_values=_of_pairs(found, sizes.pulls, lambda _on, off: off),
+            )
+            for mbit_s, found in pulls.items()
+        ),
+    ]  # fmt: skip
+
+
+def alone(sizes: Sizes) -> list[Row]:
+    """As `nobody`, without a daemon: `reconcile` by turns, with peers and with `--no-peers`; its cycle's own time."""
+    switches: dict[str, tuple[str, ...]] = {"on": (), "off": ("--no-peers",)}
+    passes: dict[str, list[float]] = {name: [] for name in switches}
+    pulls: dict[float | None, dict[str, list[float]]] = {
+        mbit_s: {name: [] for name in switches} for mbit_s in (None, _FAST_SERVER_MBIT_S)
+    }
+    turns = count()
+    with office(2) as here:
+        machines = dict(zip(switches, (here.fresh(node) for node in here.lan.nodes[2:]), strict=True))
+
+        def pull(found: dict[str, list[float]], name: str, size: int) -> None:
+            here.publish(**{name: size})
+            for which in list(switches)[:: 1 if next(turns) % 2 else -1]:
+                machine = machines[which]
+                # A process of its own: in one of the tests' forks nothing would have to be loaded.
+                told = machine.node.run(BLOCKSYNC, "reconcile", machine.root, "--json", *switches[which]).stdout
+                found[which].append(float(json.loads(told.splitlines()[-1])["seconds"]))
+
+        for machine in machines.values():
+            machine("reconcile", machine.root)
+        for repetition in range(sizes.repetitions):
+            for number in range(sizes.passes):
+                pull(passes, f"small-{repetition}-{number}", 1024)
+            for mbit_s, found in pulls.items():
+                here.server.node.shape(mbit_s)
+                for number in range(sizes.pulls):
+                    pull(found, f"large-{repetition}-{number}-{mbit_s}", sizes.folder_bytes)
+            here.server.node.shape(None)
+    return [
+        Row(
+            part="alone", work="`reconcile` without a daemon, nobody there: added to a cycle that lacks 1 block",
+            unit="ms", limit=5.0, values=_of_pairs(passes, sizes.passes, lambda on, off: (on - off) * 1000),
+            beside="the cycle without peers, ms",
+            beside_values=_of_pairs(passes, sizes.passes, lambda _on, off: off * 1000),
+        ),
+        *(
+            Row(
+                part="alone",
+                work=f"the same: added to a pull of {sizes.folder_bytes // MIB} MiB, server {_speed(mbit_s)}",
                 unit="%", limit=1.0,
                 values=_of_pairs(found, sizes.pulls, lambda on, off: (on / off - 1) * 100),
                 beside="the pull without peers, s", beside_values=_of_pairs(found, sizes.pulls, lambda _on, off: off),
