@@ -37,7 +37,7 @@ coverage: test-bootstrap
 	@.venv/bin/python -m pytest -n 2 --dist loadfile -q --cov --cov-report=term
 
 bench:
-	@scripts/bootstrap --test fio rsync rclone restic borgbackup syncthing unison nftables
+	@scripts/bootstrap --test fio rsync rclone restic borgbackup syncthing unison nftables debootstrap
 	@.venv/bin/pip install --quiet --constraint scripts/constraints.txt 'matplotlib>=3.9'
 	@.venv/bin/python -m benchmarks
 

@@ -3,6 +3,7 @@
 python -m benchmarks [NAME…]
 python -m benchmarks lan [--quick] [PART…]
 python -m benchmarks targets [native] [--quick] [PART…]
+python -m benchmarks s3ql [--quick | --table] [PART…]
 python -m benchmarks space [--more]
 python -m benchmarks transfers [--more | --table] [PART…]
 python -m benchmarks repository [--repetitions N] [PART…]
@@ -59,6 +60,7 @@ BENCHMARKS = {
 WITH_TABLES: Final = {
     "demo": "benchmarks.bench_demo",
     "repository": "benchmarks.repository.command",
+    "s3ql": "benchmarks.bench_s3ql",
     "space": "benchmarks.bench_space",
     "targets": "benchmarks.targets.command",
     "transfers": "benchmarks.bench_loopback",

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from benchmarks import harness, rows
 from benchmarks.bench_filesystem import BLOCKSYNC, blockfs
+from benchmarks.harness import on_disk
 from benchmarks.plots import PLOTS, plt
 from benchmarks.rows import Row
 
@@ -272,11 +273,6 @@ def used(mountpoint: Path) -> int:
     """Bytes of a filesystem that are in use."""
     found = os.statvfs(mountpoint)
     return (found.f_blocks - found.f_bfree) * found.f_frsize
-
-
-def on_disk(folder: Path) -> int:
-    """Bytes that the host keeps for all files below."""
-    return sum(512 * os.lstat(os.path.join(at, name)).st_blocks for at, _, names in os.walk(folder) for name in names)
 
 
 def run(*command: str | Path, **environment: str) -> None:

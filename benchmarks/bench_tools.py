@@ -1,8 +1,8 @@
 """200 MiB new, unchanged, and with one block changed: until the other place has it. Ours beside other programs.
 
 Each program does it in its own way: through a server (blocksync, rsync's daemon), between devices (Syncthing), from
-folder to folder (rclone, unison), into a repository (restic, borg). All on one machine, in turns. S3QL is missing: it
-is neither in Debian 12 nor on PyPI.
+folder to folder (rclone, unison), into a repository (restic, borg). All on one machine, in turns. S3QL, which brings
+nothing to another place, has a benchmark of its own.
 """
 
 from __future__ import annotations

@@ -25,11 +25,11 @@ def package(home: Path) -> Path:
     return Path(done("scripts/deb", home / "deb").splitlines()[-1])
 
 
-def debian_tree(tree: Path, *packages: str) -> Path:
-    """A fresh Debian 12, which gets packages as this machine does."""
+def debian_tree(tree: Path, *packages: str, suite: str = "bookworm") -> Path:
+    """A fresh Debian, 12 unless another one is asked for, which gets packages as this machine does."""
     mirror = done("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Codename: bookworm")
     include = [f"--include={','.join(packages)}"] if packages else []
-    done("debootstrap", "--variant=minbase", *include, "bookworm", tree, mirror.splitlines()[0])
+    done("debootstrap", "--variant=minbase", *include, suite, tree, mirror.splitlines()[0])
     for settings in Path("/etc/apt/apt.conf.d").glob("*prox*"):
         (tree / "etc/apt/apt.conf.d" / settings.name).write_bytes(settings.read_bytes())
     (tree / "etc/resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bench_demo
+from benchmarks import bench_demo, bench_s3ql
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*PROJECT.glob("*.md"), *(PROJECT / "benchmarks").glob("*.md"), *(PROJECT / "docs").rglob("*.md")])
@@ -60,6 +60,17 @@ def test_the_readme_names_no_page_without_a_link() -> None:
 
 def test_the_readmes_figures_of_the_demo_are_those_of_its_results() -> None:
     """Breaks if somebody writes a figure by hand: it is made by `python -m benchmarks demo`."""
-    begin, end = (f"<!-- {bench_demo.COMMAND}: {place} -->\n" for place in ("begin", "end"))
-    _, _, rest = (PROJECT / "README.md").read_text().partition(begin)
-    assert rest.partition(end)[0] == bench_demo.table(bench_demo.saved())
+    assert made_by(bench_demo.COMMAND, PROJECT / "README.md") == bench_demo.table(bench_demo.saved())
+
+
+def test_what_the_pages_say_of_s3ql_was_measured() -> None:
+    """Breaks if somebody writes a figure by hand: they are made by `python -m benchmarks s3ql --table`."""
+    saved = bench_s3ql.saved()
+    assert made_by(bench_s3ql.COMMAND, bench_s3ql.README) == bench_s3ql.readme_table(saved)
+    assert made_by(bench_s3ql.COMMAND, bench_s3ql.PAGE) == bench_s3ql.page_text(saved)
+
+
+def made_by(command: str, page: Path) -> str:
+    """What a command of the benchmarks has put into a page."""
+    begin, end = (f"<!-- {command}: {place} -->\n" for place in ("begin", "end"))
+    return page.read_text().partition(begin)[2].partition(end)[0]
