@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import itertools
 import json
 from collections.abc import Iterator
 
@@ -239,6 +240,30 @@ def test_a_copy_of_an_object_of_segments_joins_them_or_is_of_the_manifest(swift:
     assert swift("GET", "/c/i").body == swift("GET", "/c/j").body == whole[:5010]
 
 
+def test_a_copy_of_what_another_account_shares_has_nothing_of_segments_that_it_does_not_share(
+    swift: Swift, address: str
+) -> None:
+    """Breaks when one range, from the first byte on, gives what a GET does not."""
+    manifest = listed(swift, b"secret", b"too")
+    shared = "read=bob"
+    swift("PUT", "/c/d", b"own body", X_Object_Manifest="c/parts/", X_Object_Sharing=shared)
+    swift("PUT", "/c/s?multipart-manifest=put", manifest, X_Object_Sharing=shared)
+    bob = {"X_Auth_Token": "token-bob"}
+    ask(address, "PUT", "/swift/v1/bob/mine", **bob)
+    for name, fields in itertools.product("ds", ({}, {"Range": "bytes=0-"}, {"Range": "bytes=2-5"}, {"Range": "x"})):
+        source = {"X_Copy_From": f"c/{name}", "X_Copy_From_Account": "alice", **bob, **fields}
+        assert ask(address, "PUT", "/swift/v1/bob/mine/f", **source).status == 201
+        start = 2 if fields.get("Range") == "bytes=2-5" else 0
+        stored = swift("GET", f"/c/{name}?multipart-manifest=get").body[start : 6 if start else None]
+        assert ask(address, "GET", "/swift/v1/bob/mine/f?multipart-manifest=get", **bob).body == stored
+
+
+def test_no_name_of_an_account_is_the_own_one(swift: Swift, pithos: Client) -> None:
+    swift("PUT", "/c/f", b"x")
+    assert swift("PUT", "/c/g", b"", X_Copy_From="c/f", X_Copy_From_Account="").status == 201
+    assert pithos("PUT", "/c/g", b"", X_Copy_From="/c/f", X_Source_Account="").status == 201
+
+
 def test_a_copy_that_is_stored_anew_is_no_larger_than_a_put_may_be(
     swift: Swift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -448,6 +473,14 @@ def test_a_listed_segment_that_has_changed_is_not_sent_for_what_it_was(swift: Sw
     assert swift("GET", "/c/f").status == 409
 
 
+def test_a_listed_segment_without_an_md5_that_has_changed_is_not_sent_either(swift: Swift, pithos: Client) -> None:
+    pithos.put_hashmap("/c/g", 2, pithos.upload("c", b"aa"))
+    swift("PUT", "/c/f?multipart-manifest=put", b'[{"path":"/c/g"}]')
+    assert swift("GET", "/c/f").body == b"aa"
+    pithos.put_hashmap("/c/g", 2, pithos.upload("c", b"bb"))
+    assert swift("GET", "/c/f").status == 409
+
+
 @pytest.mark.parametrize(
     "manifest",
     [
@@ -502,6 +535,13 @@ def test_a_copy_of_listed_segments_joins_them_and_a_deletion_may_take_them_along
     assert swift("GET", "/c").status == 204
 
 
+def test_below_pithoss_path_a_deletion_takes_no_segments_along(swift: Swift, pithos: Client) -> None:
+    swift("PUT", "/c/f?multipart-manifest=put", listed(swift, b"aa"))
+    gone = pithos("DELETE", "/c/f?multipart-manifest=delete")
+    assert (gone.status, gone.version > 0) == (204, True)
+    assert swift("GET", "/c").body == b"parts/0\n"
+
+
 @pytest.mark.parametrize("query", ["bulk-delete", "extract-archive=tar"])
 def test_what_would_be_misunderstood_is_refused(swift: Swift, query: str) -> None:
     assert swift("PUT", f"/c/f?{query}", b"[]").status == 400
@@ -512,6 +552,23 @@ def test_the_token_is_for_its_account_here_too(swift: Swift, address: str) -> No
     assert ask(address, "GET", "/swift/v1/bob", X_Auth_Token="token-alice").status == 403
     assert ask(address, "GET", "/swift/v1/alice").status == 401
     assert ask(address, "GET", "/swift/v1/", X_Auth_Token="token-alice").status == 204  # nobody shares anything
+
+
+def test_a_list_of_what_another_account_shares_goes_back_too(swift: Swift, address: str) -> None:
+    """Breaks when a client that lists page by page gets the same page for ever."""
+    swift("PUT", "/d")
+    for container in ("c", "d"):
+        swift("PUT", f"/{container}/f", b"", X_Object_Sharing="read=bob")
+
+    def told(query: str) -> bytes:
+        return ask(address, "GET", f"/swift/v1/alice?{query}", X_Auth_Token="token-bob").body
+
+    assert told("reverse=true") == b"d\nc\n"
+    assert told("reverse=true&limit=1&marker=d") == b"c\n"
+    assert told("reverse=true&marker=c") == b""
+    assert told("end_marker=d") == b"c\n"
+    swift("DELETE", "/d/f")
+    swift("DELETE", "/d")
 
 
 def test_segments_are_one_object(swift: Swift, pithos: Client) -> None:

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 from starlette.responses import Response
 
+from syncer.protocol import segments
 from syncer.server.calls import bulk, changes, containers, memory, reads, sharing, writes
 from syncer.server.calls.call import Call
 from syncer.server.catalogue.change_feed import MAX_PAGE_BYTES
@@ -127,7 +128,10 @@ _PART: Final = ("Content-Range", object_orders.is_part)
 _SOURCE: Final = ("X-Source-Object", lambda asked: object_orders.is_part(asked) and "x-source-object" in asked.fields)
 
 _PUTS_MANIFEST: Final = "?multipart-manifest=put"
-_DELETES_SEGMENTS: Final = "?multipart-manifest=delete"
+_DELETES_SEGMENTS: Final = (  # below Pithos's path the parameter means nothing, as ever
+    "?multipart-manifest=delete",
+    lambda asked: asked.target.is_swift and asked.parameter(segments.PARAMETER) == "delete",
+)
 
 ROUTES: Final = (
     _route(_MINE, "HEAD", _A, "", _place, containers.head_account),

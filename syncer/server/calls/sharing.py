@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from syncer.server.calls.call import Call, reply
 from syncer.server.calls.containers import CONTAINERS, OBJECTS, block_fields, listed, rows_reply
+from syncer.server.catalogue import listings
 from syncer.server.catalogue.orders import Place
 from syncer.server.errors import Forbidden
 from syncer.server.http.asked import Asked
@@ -42,8 +43,9 @@ async def list_containers(call: Call, order: ListingOrder) -> Response:
     """An account's containers that have something shared."""
     found = await call.run(call.store.shares.containers, call.account, call.target.account)
     wanted = order.selection
-    rows = [row for row in found if row.name > wanted.marker and row.name.startswith(wanted.prefix)]
-    return rows_reply(call, order, rows[: wanted.limit], CONTAINERS)
+    behind = [row for row in found if row.name > wanted.marker and row.name.startswith(wanted.prefix)]
+    rows = [row for row in behind if not wanted.end or row.name < wanted.end]
+    return rows_reply(call, order, list(listings.page(rows, wanted)), CONTAINERS)
 
 
 async def head_container(call: Call, at: Place) -> Response:

@@ -263,7 +263,7 @@ def _told(opened: ObjectView, size_bytes: int, etag: str) -> ObjectView:
 
 
 def _segment(view: Reading, account: str, listed: Segment) -> ObjectView:
-    """A segment of a static large object, if it is still what the manifest lists.
+    """A segment of a static large object, if it is still what the manifest lists: one without an MD5, by its time.
 
     Raises:
         Conflict: It is gone, or has another content.
@@ -274,6 +274,7 @@ def _segment(view: Reading, account: str, listed: Segment) -> ObjectView:
     except NotFound:
         raise Conflict(f"The segment {listed.name[:200]!r} is gone") from None
     md5 = "" if record.md5 is None else record.md5.hex()
-    if (record.size_bytes, md5) != (listed.bytes, listed.hash):
+    is_same = (record.size_bytes, md5) == (listed.bytes, listed.hash)
+    if not is_same or (not md5 and swift.iso(record.modified_us) != listed.last_modified):
         raise Conflict(f"The segment {listed.name[:200]!r} has another content than when the manifest was put")
     return _view(serial, replace(record, meta={}))

@@ -179,11 +179,13 @@ class ObjectWriter(ObjectReader):
             TooLarge: It is more than `MAX_COPIED_BYTES`.
         """
         source, order = wanted.source, wanted.order
-        if source.account != wanted.destination.account:
+        is_foreign = source.account != wanted.destination.account
+        if is_foreign:
             self.shares.require_readable(wanted.destination.account, source, wanted.version)
         with self._catalogue.reading() as view:
             objects.require(order.source, objects.look(view, source))
-        opened = self.open_object(ReadOrder(place=source, version=wanted.version, joins=wanted.joins))
+        joins = wanted.joins and not is_foreign  # see `rewrites`
+        opened = self.open_object(ReadOrder(place=source, version=wanted.version, joins=joins))
         part = _part(wanted.ranges, opened.state.size_bytes)
         made = order.applied_to(opened.record)
         write = WriteOrder(
