@@ -45,7 +45,7 @@ async def list_containers(call: Call, order: ListingOrder) -> Response:
     wanted = order.selection
     behind = [row for row in found if row.name > wanted.marker and row.name.startswith(wanted.prefix)]
     rows = [row for row in behind if not wanted.end or row.name < wanted.end]
-    return rows_reply(call, order, list(listings.page(rows, wanted)), CONTAINERS)
+    return await rows_reply(call, order, list(listings.page(rows, wanted)), CONTAINERS)
 
 
 async def head_container(call: Call, at: Place) -> Response:
@@ -60,4 +60,4 @@ async def list_objects(call: Call, order: ListingOrder) -> Response:
     """What a reader may see."""
     target = call.target
     look = partial(call.store.shares.listing, call.account, target.account, target.container, order.selection)
-    return rows_reply(call, order, await listed(call, order, look), OBJECTS, block_fields(call))
+    return await rows_reply(call, order, await listed(call, order, look), OBJECTS, block_fields(call))

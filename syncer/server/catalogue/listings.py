@@ -47,14 +47,19 @@ def select(
     """
     if wanted.only_shared and wanted.visible is None:
         wanted = replace(wanted, visible=lambda name: any(sharing.granted_by(view, container.container_id, name)))
-    found: list[ObjectRow | SubdirectoryRow] = []
+    found: deque[tuple[int, ObjectRow | SubdirectoryRow]] = deque()
     size_bytes = 0
-    for row in page(_rows(view, container, wanted), wanted):
-        size_bytes += weight(row.state) if isinstance(row, ObjectRow) else _ROW_BYTES
+    rows = _rows(view, container, wanted)
+    for row in rows if wanted.is_reverse else islice(rows, wanted.limit):
+        row_bytes = weight(row.state) if isinstance(row, ObjectRow) else _ROW_BYTES
+        row_bytes += 0 if wanted.name_bytes is None else wanted.name_bytes(row.name)
+        found.append((row_bytes, row))
+        size_bytes += row_bytes
+        if len(found) > wanted.limit:
+            size_bytes -= found.popleft()[0]
         if most_bytes is not None and size_bytes > most_bytes:
-            raise Heavy("too much metadata")
-        found.append(row)
-    return found
+            raise Heavy("too much metadata, or names that take too much room")
+    return [row for _, row in (reversed(found) if wanted.is_reverse else found)]
 
 
 def page(rows: Iterable[Row], wanted: Selection) -> Iterable[Row]:

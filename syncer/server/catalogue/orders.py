@@ -199,6 +199,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         until_us: What there was at this moment; None: what there is.
         meta: What the metadata must be.
         is_reverse: The last rows first: of all that is asked for, the last `limit`.
+        name_bytes: Memory that a name takes in the reply beyond what each row is charged; None: none.
     """
 
     marker: str = ""
@@ -212,6 +213,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     until_us: int | None = None
     meta: MetaFilter = NO_FILTER
     is_reverse: bool = False
+    name_bytes: Callable[[str], int] | None = None
 
 
 class ChangesOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -167,10 +167,15 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     def kept_fields(self) -> dict[str, str]:
         """Header fields that are kept with the object, by their names of `swift.KEPT_FIELDS`.
 
+        Below Pithos's path, where nobody asked for that, a too long one is left out.
+
         Raises:
             headers.HeaderError: A too long one.
         """
-        return swift.kept_fields(self.fields)
+        if self.target.is_swift:
+            return swift.kept_fields(self.fields)
+        short = {name: value for name, value in self.fields.items() if len(value) <= swift.MAX_FIELD_CHARACTERS}
+        return swift.kept_fields(short)
 
     def content_type(self) -> str | None:
         """Content-Type, None without one.

@@ -109,6 +109,7 @@ def listing(asked: Asked) -> ListingOrder:
         meta=parse_filter(parameters["meta"]) if "meta" in parameters else NO_FILTER,
         visible=(lambda _name: False) if "public" in parameters and "shared" not in parameters else None,
         is_reverse=asked.is_reverse,
+        name_bytes=swift.xml_bytes if form is swift.Form.XML else None,
     )
     since = asked.header("If-Modified-Since") if selection.until_us is None else None
     return ListingOrder(selection=selection, since=None if since is None else headers.parse_http_date(since), form=form)

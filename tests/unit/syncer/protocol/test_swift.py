@@ -128,6 +128,14 @@ def test_xml_holds_any_name() -> None:
     assert ET.fromstring(swift.containers_xml("a", [row]))[0].findtext("name") == name
 
 
+@pytest.mark.parametrize("name", ["a", "&" * 100, '"' * 100, "<é\U0001f600" * 100])
+def test_a_name_takes_no_more_memory_in_xml_than_is_said(name: str) -> None:
+    group, thing = swift.objects_xml("", [SubdirectoryRow(name=name)]), [ObjectRow(name=name, state=state(None, 0))]
+    shortest = swift.objects_xml("", [SubdirectoryRow(name="")])
+    assert 2 * (len(group) - len(shortest)) <= swift.xml_bytes(name)
+    assert len(swift.objects_xml("", thing)) < 1024 + swift.xml_bytes(name) // 2
+
+
 def test_what_is_kept_of_header_fields() -> None:
     sent = {"content-encoding": "gzip", "expires": "", "x-other": "1"}
     assert swift.kept_fields(sent) == {"Content-Encoding": "gzip"}

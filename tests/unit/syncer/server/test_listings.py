@@ -158,6 +158,25 @@ def test_rows_that_need_more_memory_than_was_said_are_refused_before_they_are_al
         store.listing("alice", "c", Selection(), most_bytes=needed - 1)
 
 
+def test_rows_that_are_listed_backwards_are_refused_as_early_and_only_those_that_are_told_count(store: Store) -> None:
+    """Breaks when a listing that goes back holds all its rows before it looks how much they take."""
+    looked: list[str] = []
+    wanted = Selection(is_reverse=True, visible=lambda name: looked.append(name) is None)
+    with pytest.raises(Heavy):
+        store.listing("alice", "c", wanted, most_bytes=3 * 1024)
+    assert len(looked) == 4
+    _, rows = store.listing("alice", "c", Selection(is_reverse=True, limit=3), most_bytes=3 * 1024)
+    assert [row.name for row in rows] == sorted(NAMES, key=str.encode)[:-4:-1]
+
+
+def test_names_that_take_much_room_in_the_reply_count(store: Store) -> None:
+    needed = len(NAMES) * 1024 + sum(map(len, NAMES))
+    _, rows = store.listing("alice", "c", Selection(name_bytes=len), most_bytes=needed)
+    assert len(rows) == len(NAMES)
+    with pytest.raises(Heavy):
+        store.listing("alice", "c", Selection(name_bytes=len), most_bytes=needed - 1)
+
+
 def test_a_row_weighs_what_its_metadata_do(store: Store) -> None:
     put(store, at("light", container="d"), b"x")
     put(store, at("heavy", container="d"), b"x", **{f"key-{number}": "v" * 256 for number in range(32)})

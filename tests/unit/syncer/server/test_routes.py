@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from syncer.core.subtrees import Guard
+from syncer.protocol.pithos.headers import HeaderError
 from syncer.server.calls.memory import Size
 from syncer.server.calls.routes import ROUTES, Route, route_of
 from syncer.server.catalogue.conditions import Conditions
@@ -68,6 +70,8 @@ def test_the_reference_has_a_row_for_each_kind_of_request_with_who_may_and_what_
         (asked("DELETE", "/a/c?until=1.5"), ""),
         (asked("DELETE", "/a/c?until=1&delimiter=/"), "?until"),
         (asked("DELETE", "/a/c?delimiter="), ""),
+        (asked("DELETE", "/a/c/o?multipart-manifest=delete"), ""),
+        (asked("DELETE", "/swift/v1/a/c/o?multipart-manifest=delete"), "?multipart-manifest=delete"),
     ],
     ids=lambda value: value.method if isinstance(value, Asked) else value or "none",
 )
@@ -91,6 +95,17 @@ def test_a_move_is_the_same_order_however_it_is_asked_for() -> None:
     assert here == there == Transfer(source=source, destination=destination, moves=True, order=order)
     with pytest.raises(BadRequest):
         object_orders.there(asked("MOVE", "/a/c/p"))
+
+
+def test_header_fields_that_a_proxy_adds_change_nothing_below_pithoss_path() -> None:
+    """Breaks when a device behind a proxy (Squid adds Cache-Control) can no longer move a directory as a whole."""
+    guard, added = Guard(count=1, digest="0" * 64), {"Cache_Control": "max-age=259200", "Expires": "x" * 1025}
+    fields = {"Destination": "/c/o", "X_If_Subtree": guard.text, **added}
+    assert object_orders.there(asked("MOVE", "/a/c/p?delimiter=/", **fields)).guard == guard
+    with pytest.raises(BadRequest):
+        object_orders.there(asked("MOVE", "/a/c/p?delimiter=/", X_Object_Meta_K="v", **fields))
+    with pytest.raises(HeaderError):
+        object_orders.put_content(asked("PUT", "/swift/v1/a/c/p", Content_Length="0", **added))
 
 
 def test_of_equal_header_fields_the_first_counts_but_of_metadata_the_last() -> None:
