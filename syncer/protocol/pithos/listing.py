@@ -36,7 +36,7 @@ class ObjectRow(msgspec.Struct, frozen=True, kw_only=True):
         name: As the server wrote it: check it before use.
         state: Its current version.
         sharing: X-Object-Sharing, "" for an object that is not shared by itself.
-        manifest: What the server's record has for an object that is made of others; "" for an ordinary one.
+        manifest: The mark of a static large object (`protocol.segments`); "" for any other.
     """
 
     name: str

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from syncer.protocol.pithos.headers import ObjectState
 from syncer.protocol.pithos.listing import ObjectRow, SubdirectoryRow
 from syncer.protocol.pithos.sharing import sharing_value
+from syncer.protocol.segments import read_mark
 from syncer.server.catalogue import objects, sharing
 from syncer.server.catalogue.catalogue import Reading
 from syncer.server.catalogue.orders import Selection
@@ -124,5 +125,5 @@ def _object(view: Reading, name: bytes, row: NameRecord, serial: int, record: Ve
         name=name.decode("utf-8"),
         state=objects.state_of(serial, record),
         sharing=sharing_value(readers) if readers else "",
-        manifest=record.manifest,
+        manifest="" if read_mark(record.manifest) is None else record.manifest,
     )

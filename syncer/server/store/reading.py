@@ -103,10 +103,7 @@ class ObjectReader:
         rows = listings.names(view, record, Selection(prefix=prefix, limit=MAX_ROWS + 1))
         if len(rows) > MAX_ROWS:  # a content without the rest would look whole
             raise Conflict(f"More than {MAX_ROWS} objects have names that begin with {opened.record.manifest[:200]!r}")
-        # Of a segment nothing is told but its bytes: thousands of them with their metadata would be some 100 MB.
-        return _whole(
-            opened, tuple(_view(row.newest, replace(view.existing_version(row.newest), meta={})) for row in rows)
-        )
+        return _whole(opened, tuple(_part(row.newest, view.existing_version(row.newest)) for row in rows))
 
     def listed_segments(self, order: ReadOrder) -> list[Segment] | None:
         """What the manifest of a static large object lists; None: it is no such object.
@@ -244,6 +241,11 @@ def _view(serial: int, record: VersionRecord) -> ObjectView:
     return ObjectView(state=objects.state_of(serial, record), record=record)
 
 
+def _part(serial: int, record: VersionRecord) -> ObjectView:
+    """A segment. Nothing is told of it but its bytes: thousands of them with their metadata would be some 100 MB."""
+    return _view(serial, replace(record, meta={}, fields={}))
+
+
 def _whole(opened: ObjectView, parts: tuple[ObjectView, ...]) -> ObjectView:
     """An object with its segments, and their size."""
     size = sum(segment.state.size_bytes for segment in parts)
@@ -277,4 +279,4 @@ def _segment(view: Reading, account: str, listed: Segment) -> ObjectView:
     is_same = (record.size_bytes, md5) == (listed.bytes, listed.hash)
     if not is_same or (not md5 and swift.iso(record.modified_us) != listed.last_modified):
         raise Conflict(f"The segment {listed.name[:200]!r} has another content than when the manifest was put")
-    return _view(serial, replace(record, meta={}))
+    return _part(serial, record)

@@ -186,6 +186,8 @@ class ObjectWriter(ObjectReader):
             objects.require(order.source, objects.look(view, source))
         joins = wanted.joins and not is_foreign  # see `rewrites`
         opened = self.open_object(ReadOrder(place=source, version=wanted.version, joins=joins))
+        if is_foreign:  # it may be newer than what was looked at, and no longer shared
+            self.shares.require_readable(wanted.destination.account, source, opened.state.version)
         part = _part(wanted.ranges, opened.state.size_bytes)
         made = order.applied_to(opened.record)
         write = WriteOrder(

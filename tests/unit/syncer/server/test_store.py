@@ -15,6 +15,8 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import LEAF_IDS, block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.protocol.pithos.headers import parse_etags
+from syncer.protocol.pithos.listing import ObjectRow
+from syncer.protocol.segments import Wanted
 from syncer.server.catalogue import contents
 from syncer.server.catalogue.conditions import Conditions
 from syncer.server.catalogue.orders import (
@@ -26,8 +28,17 @@ from syncer.server.catalogue.orders import (
     TransferOrder,
     WriteOrder,
 )
-from syncer.server.errors import BadRequest, Conflict, MissingBlocks, NotFound, NotModified, PreconditionFailed
+from syncer.server.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    MissingBlocks,
+    NotFound,
+    NotModified,
+    PreconditionFailed,
+)
 from syncer.server.store import deltas
+from syncer.server.store.reading import ObjectView
 from syncer.server.store.store import Store
 from tests.unit.syncer.server.stores import (
     BLOCK,
@@ -436,3 +447,45 @@ def test_a_leaf_swept_between_look_and_commit_is_looked_at_again(store: Store, m
     put_ids(store, at("g"), ids)
     assert looks == [True, False]
     assert read(store, at("g")) == letter("a") + letter("b")
+
+
+def test_of_segments_and_manifests_nothing_is_held_that_nobody_is_told(store: Store) -> None:
+    """Breaks when a HEAD of an object of 10,000 segments holds their header fields, and a list long manifests."""
+
+    def write(name: str, data: bytes, manifest: str = "") -> None:
+        fields = {"Expires": "x" * 1024}
+        order = WriteOrder(place=at(name), content_type="t/t", meta={"k": "v"}, fields=fields, manifest=manifest)
+        with closing(store.receive(md5=True)) as incoming:
+            incoming.feed([data])
+            store.put_content(order, incoming)
+
+    write("parts/1", b"one")
+    write("dynamic", b"", "c/parts/")
+    order = WriteOrder(place=at("static"), content_type="t/t", meta={})
+    _, etag = store.put_static(order, [Wanted(path="/c/parts/1")])
+    for name in ("dynamic", "static"):
+        (segment,) = store.open_object(ReadOrder(place=at(name), joins=True)).segments
+        assert (segment.record.meta, segment.record.fields, segment.state.meta) == ({}, {}, {})
+    _, rows = store.listing("alice", "c", Selection())
+    assert [row.manifest for row in rows if isinstance(row, ObjectRow)] == ["", "", f"/3/{etag}"]
+
+
+def test_a_part_of_what_is_no_longer_shared_when_it_is_opened_is_not_copied(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create_container("bob", "c")
+    source, target = at("f"), at("g", account="bob")
+    put(store, source, b"for bob")
+    store.shares.share(source, ["bob"])
+    wanted = Transfer(source=source, destination=target, moves=False, joins=True, ranges="bytes=0-")
+    assert store.transfer(wanted).size_bytes == 7
+    open_object = store.open_object
+
+    def open_later(order: ReadOrder) -> ObjectView:
+        store.shares.share(source, [])
+        put(store, source, b"private")
+        return open_object(order)
+
+    monkeypatch.setattr(store, "open_object", open_later)
+    with pytest.raises(Forbidden):
+        store.transfer(wanted)
