@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
+from itertools import chain
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
 
@@ -273,7 +274,12 @@ def containers_xml(account: str, rows: Iterable[ContainerRow]) -> bytes:
 def _xml(kind: str, name: str, rows: Iterable[str]) -> bytes:
     head = f'<?xml version="1.0" encoding="UTF-8"?>\n<{kind} name={quoteattr(name)}>'
     # Row by row: as a text of its own, all of it would take four bytes a character if one name has an emoji.
-    return b"".join((head.encode(), *(row.encode() for row in rows), f"</{kind}>".encode()))
+    return b"".join(map(_xml_text, chain((head,), rows, (f"</{kind}>",))))
+
+
+def _xml_text(text: str) -> bytes:
+    """Names may have two characters that XML can't: one such name must not make the whole list unreadable."""
+    return text.replace("\ufffe", "\ufffd").replace("\uffff", "\ufffd").encode()
 
 
 def xml_bytes(name: str) -> int:

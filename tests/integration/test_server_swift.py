@@ -535,6 +535,14 @@ def test_a_copy_of_listed_segments_joins_them_and_a_deletion_may_take_them_along
     assert swift("GET", "/c").status == 204
 
 
+def test_a_deletion_takes_along_what_is_listed_now_not_what_was(swift: Swift) -> None:
+    listing = swift("PUT", "/c/f?multipart-manifest=put", listed(swift, b"aa"))
+    swift("PUT", "/c/f", b"plain")
+    old = listing.headers["X-Object-Version"]
+    assert swift("DELETE", f"/c/f?multipart-manifest=delete&version={old}").status == 204
+    assert swift("GET", "/c").body == b"parts/0\n"
+
+
 def test_below_pithoss_path_a_deletion_takes_no_segments_along(swift: Swift, pithos: Client) -> None:
     swift("PUT", "/c/f?multipart-manifest=put", listed(swift, b"aa"))
     gone = pithos("DELETE", "/c/f?multipart-manifest=delete")

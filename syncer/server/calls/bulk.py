@@ -64,10 +64,10 @@ async def delete_many(call: Call, as_json: bool) -> Response:
 
 
 async def delete_static(call: Call, order: ReadOrder) -> Response:
-    """An object with the segments that its manifest lists; one that lists none goes by itself."""
+    """An object with the segments that its manifest lists now; one that lists none goes by itself."""
 
     def work() -> bytes | None:
-        listed = call.store.listed_segments(replace(order, joins=False))
+        listed = call.store.listed_segments(replace(order, joins=False, version=None))
         if listed is None:
             call.store.delete(DeleteOrder(place=order.place, conditions=order.conditions))
             return None

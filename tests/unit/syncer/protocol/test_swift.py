@@ -136,6 +136,12 @@ def test_a_name_takes_no_more_memory_in_xml_than_is_said(name: str) -> None:
     assert len(swift.objects_xml("", thing)) < 1024 + swift.xml_bytes(name) // 2
 
 
+def test_a_name_that_xml_cannot_hold_leaves_the_list_readable() -> None:
+    rows = [ObjectRow(name="a\ufffe\uffff", state=state(None, 0)), ObjectRow(name="b", state=state(None, 0))]
+    root = ET.fromstring(swift.objects_xml("c\uffff", rows))
+    assert [element.findtext("name") for element in root] == ["a\ufffd\ufffd", "b"]
+
+
 def test_what_is_kept_of_header_fields() -> None:
     sent = {"content-encoding": "gzip", "expires": "", "x-other": "1"}
     assert swift.kept_fields(sent) == {"Content-Encoding": "gzip"}
