@@ -1,6 +1,7 @@
 """Commands that run for the page: looks (plan, explain, …), whose result is kept for a while, and changes.
 
-A look that takes longer than a person likes to wait for an answer goes on, and the page comes back for it.
+A look that takes longer than a person likes to wait for an answer goes on, and the page comes back for it. Who asks
+first sees within 0.3 s that it is being looked; who comes back waits for what is found.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from blockfs.runtime.failures import code_of, said
 from syncer.errors import EXPECTED
 from syncer.ui.ports import PagePorts, Ran
 
-PATIENCE_S: Final = 1.5
+FIRST_S: Final = 0.2  # who asks first …
+PATIENCE_S: Final = 1.5  # … and who comes back
 KEEP_S: Final = 600.0  # long enough to read a plan, and to agree to it
 MAX_KEPT: Final = 32
 MAX_RUNNING: Final = 4
@@ -48,6 +50,7 @@ class Job:
         self.found: object = None
         self.ended_s = 0.0
         self._done = asyncio.Event()
+        self._is_asked = False
 
     def hear(self, line: bytes) -> None:
         """Take a line of its stdout."""
@@ -58,8 +61,11 @@ class Job:
         self.ran, self.ended_s = ran, now_s
         self._done.set()
 
-    async def result(self, patience_s: float = PATIENCE_S) -> Ran | None:
+    async def result(self, patience_s: float | None = None) -> Ran | None:
         """How it ended; None: it still runs after that time."""
+        if patience_s is None:
+            patience_s = PATIENCE_S if self._is_asked else FIRST_S
+        self._is_asked = True
         try:
             await asyncio.wait_for(self._done.wait(), patience_s)
         except TimeoutError:

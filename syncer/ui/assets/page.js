@@ -108,4 +108,4 @@ async function wait() {
   } catch { /* the next time, perhaps */ }
   setTimeout(wait, 1000);
 }
-if (document.body.dataset.waits) setTimeout(wait, 1000);
+if (document.body.dataset.waits) wait();
