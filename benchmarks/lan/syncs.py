@@ -101,7 +101,7 @@ def alone(sizes: Sizes) -> list[Row]:
     return [
         Row(
             part="alone", work="`reconcile` without a daemon, nobody there: added to a cycle that lacks 1 block",
-            unit="ms", values=_of_pairs(passes, sizes.passes, lambda on, off: (on - off) * 1000),
+            unit="ms", limit=5.0, values=_of_pairs(passes, sizes.passes, lambda on, off: (on - off) * 1000),
             beside="the cycle without peers, ms",
             beside_values=_of_pairs(passes, sizes.passes, lambda _on, off: off * 1000),
         ),
@@ -109,7 +109,7 @@ def alone(sizes: Sizes) -> list[Row]:
             Row(
                 part="alone",
                 work=f"the same: added to a pull of {sizes.folder_bytes // MIB} MiB, server {_speed(mbit_s)}",
-                unit="%",
+                unit="%", limit=1.0,
                 values=_of_pairs(found, sizes.pulls, lambda on, off: (on / off - 1) * 100),
                 beside="the pull without peers, s", beside_values=_of_pairs(found, sizes.pulls, lambda _on, off: off),
             )
