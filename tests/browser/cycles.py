@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, expect
 
-from tests.browser.visits import link_of
+from tests.browser.visits import link_of, until_found
 from tests.integration.syncing import Sync, content
 from tests.integration.watching import watching
 from tests.kit.chromium import visit
@@ -123,10 +123,12 @@ def pages_that_wait_fail_or_find_nothing_are_as_readable(sync: Sync, browser: Br
                 assert not seen.flaws()
                 gate.open()
                 expect(page.get_by_role("heading", name="What the next cycle would do")).to_be_visible()
+                until_found(page)
                 assert not seen.flaws()
                 for chosen in ("Conflicts", "Trash", "Server", "Volumes"):
                     page.get_by_role("navigation").get_by_role("link", name=chosen).click()
                     expect(page.get_by_role("heading", name=chosen, exact=True)).to_be_visible()
+                    until_found(page)
                     assert not seen.flaws()
                 assert not seen.complaints
                 seen.go("/nothing")

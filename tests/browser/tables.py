@@ -9,7 +9,7 @@ import msgspec
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.scriptless import fill, torn_and_deleted
-from tests.browser.visits import link_of
+from tests.browser.visits import link_of, until_found
 from tests.integration.live_server import private_text
 from tests.integration.syncing import Sync, mounted, server
 from tests.integration.watching import watching
@@ -72,6 +72,7 @@ def tables_are_told_as_tables_on_a_telephone(sync: Sync, browser: Browser) -> No
 
 def tables_of(page: Page) -> tuple[Table, ...]:
     """The tables of a page: each has as many cells in a row as there are headings."""
+    until_found(page)
     session = page.context.new_cdp_session(page)
     told = session.send("Accessibility.getFullAXTree")["nodes"]
     session.detach()

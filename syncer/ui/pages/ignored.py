@@ -11,7 +11,7 @@ from starlette.routing import Route
 from syncer.protocol.jsontext import MALFORMED
 from syncer.ui.asked import below, form, query
 from syncer.ui.context import Context, ended, see_other
-from syncer.ui.jobs import Key
+from syncer.ui.jobs import PATIENCE_S, Key
 from syncer.ui.ports import RootFacts
 from syncer.ui.views.ignored import NamesView, view_check, view_names, view_patterns
 
@@ -72,7 +72,7 @@ class Ignored:
     async def _names(self, root: RootFacts, key: Key) -> tuple[NamesView | None, str]:
         """What is ignored; None: it is not known yet, or why it can't be, in words."""
         arguments = [b"ignore", root.path, b"names", b"--most=%d" % _MOST, b"--json"]
-        ran = await self._jobs.look(key, "What is ignored", arguments).result()
+        ran = await self._jobs.look(key, "What is ignored", arguments).result(PATIENCE_S)
         if ran is None:
             return None, ""
         if ran.exit_code:

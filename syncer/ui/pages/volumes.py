@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from syncer.ui.asked import query
 from syncer.ui.context import Context, see_other
-from syncer.ui.jobs import Job, Key
+from syncer.ui.jobs import PATIENCE_S, Job, Key
 from syncer.ui.ports import MapFacts, MountFacts, Ran, VolumeFacts
 from syncer.ui.render import address
 from syncer.ui.views.volumes import CELLS, view_map, view_mount, view_volume
@@ -47,7 +47,7 @@ class Volumes:
             self._jobs.forget(key)
             return see_other(f"/volumes/{uuid}")
         job = self._jobs.look(key, name(mount.mountpoint), lambda: self._context.ports.volume(uuid))
-        ran = await job.result()
+        ran = await job.result(PATIENCE_S)  # a picture within a second, rather than a word now
         if not isinstance(job.found, VolumeFacts):
             return self._not_found(request, job, key, ran, "/volumes")
         view = view_volume(job.found, self._context.now_s())
@@ -69,7 +69,7 @@ class Volumes:
             self._jobs.forget(key)
             return see_other(f"{back}/map?path={address(path)}&first={part[0]}&count={part[1]}")
         job = self._jobs.look(key, name(path), lambda: self._context.ports.block_map(uuid, path, CELLS, part))
-        ran = await job.result()
+        ran = await job.result(PATIENCE_S)  # a picture within a second, rather than a word now
         if not isinstance(job.found, MapFacts):
             return self._not_found(request, job, key, ran, back)
         return self._context.page(
