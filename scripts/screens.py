@@ -32,7 +32,7 @@ BLOCKSYNC: Final = Path(sys.executable).with_name("blocksync")
 PICTURES: Final = Path(__file__).parents[1] / "docs/guide/pictures"
 TOKENS: Final = "one-token me 64MiB\nanother-token anna 20MiB\n"
 """Accounts of the server, and what each may use."""
-_ALONE: Final = "BLOCKSYNC_SCREENS_ALONE"
+_ALONE: Final = "--no-mounts"
 GIVES: Final = re.compile(r"/s.*MiB.*yes", re.DOTALL)
 """A row of a neighbour from which blocks come."""
 
@@ -413,14 +413,12 @@ def main() -> int:
     return 0
 
 
-def without_mounts() -> None:
-    """Go on as a process that sees no mount of others: the page lists whatever is mounted on the machine."""
-    if _ALONE not in os.environ:
-        own = 'umount --lazy --all --types fuse.blocksync; exec "$@"'
-        words = ["unshare", "--mount", "--propagation=private", "sh", "-c", own, "sh", sys.executable, "-m"]
-        os.execvpe("unshare", [*words, "scripts.screens"], {**os.environ, _ALONE: "yes"})
+def without_mounts() -> int:
+    """Make them in a process that sees no mount of others: the page lists whatever is mounted on the machine."""
+    own = 'umount --lazy --all --types fuse.blocksync; exec "$@"'
+    words = ["unshare", "--mount", "--propagation=private", "sh", "-c", own, "sh", sys.executable, "-m"]
+    return subprocess.run([*words, "scripts.screens", _ALONE], check=False).returncode
 
 
 if __name__ == "__main__":
-    without_mounts()
-    sys.exit(main())
+    sys.exit(main() if _ALONE in sys.argv else without_mounts())
