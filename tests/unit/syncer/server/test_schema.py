@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from blockfs.blocks.ids import ObjectHash
 from syncer.protocol.swift import KEPT_FIELDS
@@ -83,23 +86,25 @@ def test_texts_survive_behind_anything(texts: list[str], before: bytes) -> None:
     assert decode_texts(before + encode_texts(texts), len(before)) == texts
 
 
+RECORD: Final = VersionRecord(
+    slot=1,
+    previous=2,
+    deleted=False,
+    uuid=b"u" * 16,
+    size_bytes=3,
+    object_hash=ObjectHash(b"h" * 32),
+    content=b"c" * 32,
+    modified_us=4,
+    content_type="t",
+    modified_by="a",
+    meta={"k": "v"},
+)
+
+
 def test_the_stored_form_does_not_change() -> None:
     """Breaks when a byte moves: a server would misread its own folder after an upgrade. Raise the format number."""
     assert Format(block_size=65536).encode().hex() == "000000030000000000010000"
-    record = VersionRecord(
-        slot=1,
-        previous=2,
-        deleted=False,
-        uuid=b"u" * 16,
-        size_bytes=3,
-        object_hash=ObjectHash(b"h" * 32),
-        content=b"c" * 32,
-        modified_us=4,
-        content_type="t",
-        modified_by="a",
-        meta={"k": "v"},
-    )
-    assert record.encode() == (
+    assert RECORD.encode() == (
         b"\0"
         b"\0\0\0\0\0\0\0\1"
         b"\0\0\0\0\0\0\0\2"
@@ -114,19 +119,6 @@ def test_the_stored_form_does_not_change() -> None:
 
 def test_kept_header_fields_stand_among_the_metadata_under_names_that_no_metadata_have() -> None:
     """Breaks when a release before could not read them: it takes them for metadata."""
-    record = VersionRecord(
-        slot=1,
-        previous=2,
-        deleted=False,
-        uuid=b"u" * 16,
-        size_bytes=3,
-        object_hash=ObjectHash(b"h" * 32),
-        content=b"c" * 32,
-        modified_us=4,
-        content_type="t",
-        modified_by="a",
-        meta={"k": "v"},
-        fields={"Content-Encoding": "gzip"},
-    )
+    record = replace(RECORD, fields={"Content-Encoding": "gzip"})
     assert record.encode().endswith(b"\0\1t\0\1a\0\x10Content-Encoding\0\4gzip\0\1k\0\1v")
     assert not KEPT_FIELDS & {name.lower() for name in KEPT_FIELDS}

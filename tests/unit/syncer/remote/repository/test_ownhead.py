@@ -29,6 +29,20 @@ def head(sequence: int, commit: bytes) -> Head:
     return Head(device=DEVICE, sequence=sequence, commit=CommitId(commit))
 
 
+def delayed(store: MemoryStore) -> tuple[Callable[[str, bytes], Awaitable[bool]], list[tuple[str, bytes]]]:
+    """Have the next head that is put be on its way still, without a reply; returns what puts, and that head."""
+    put, late = store.put, list[tuple[str, bytes]]()
+
+    async def slow(name: str, data: bytes, *, absent: bool = False) -> bool:
+        if name.startswith("heads/") and not late:
+            late.append((name, data))
+            raise RemoteUnavailableError("no reply")
+        return await put(name, data, absent=absent)
+
+    store.put = slow  # type: ignore[method-assign]
+    return put, late
+
+
 @pytest.mark.parametrize(
     ("own", "there", "standing"),
     [
@@ -208,15 +222,7 @@ def test_a_head_that_may_be_on_its_way_still_is_asked_for(tmp_path: Path) -> Non
         store = Asked()
         machine = Machine(store, tmp_path / "head")
         await machine.commits()
-        put, late = store.put, []
-
-        async def slow(name: str, data: bytes, *, absent: bool = False) -> bool:
-            if name.startswith("heads/") and not late:
-                late.append((name, data))
-                raise RemoteUnavailableError("no reply")
-            return await put(name, data, absent=absent)
-
-        store.put = slow  # type: ignore[method-assign]
+        put, late = delayed(store)
         with pytest.raises(RemoteUnavailableError):
             await machine.commits()
         await machine.own.heads()
@@ -368,15 +374,7 @@ def test_a_head_that_arrives_after_a_later_one_is_told_as_a_store_that_was_put_b
     async def scenario(store: MemoryStore) -> None:
         machine = Machine(store, tmp_path / "head")
         await machine.commits()
-        put, late = store.put, []
-
-        async def slow(name: str, data: bytes, *, absent: bool = False) -> bool:
-            if name.startswith("heads/") and not late:
-                late.append((name, data))
-                raise RemoteUnavailableError("no reply")
-            return await put(name, data, absent=absent)
-
-        store.put = slow  # type: ignore[method-assign]
+        put, late = delayed(store)
         with pytest.raises(RemoteUnavailableError):
             await machine.commits()
         assert await machine.commits() == DEVICE
