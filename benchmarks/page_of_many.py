@@ -10,13 +10,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
@@ -47,6 +50,11 @@ class Many(msgspec.Struct, frozen=True, kw_only=True):
 
 
 QUICK: Final = Many(roots=5, conflicts=120, gib=4, paints=2)
+
+# A page that waits for a look is loaded anew when there is something to see: counted is the first of them.
+_NOTE_PAINT: Final = """new PerformanceObserver(found => {
+    for (const each of found.getEntriesByName("first-contentful-paint")) sessionStorage.painted ??= each.startTime
+}).observe({type: "paint", buffered: true})"""
 
 # The page's policy allows no eval, by which `wait_for_function` asks again.
 PAINTED: Final = """() => new Promise(done => new PerformanceObserver(found => {
@@ -83,7 +91,8 @@ def run(many: Many) -> list[Result]:
                     return [
                         _roots(seen, many),
                         *_conflicts(seen, crowded, many),
-                        *_volumes(seen, names, many),
+                        *_volumes(seen, crowded.parent / "vms", names, many),
+                        *_looks(seen, crowded, many),
                     ]
     finally:
         shutil.rmtree(home)
@@ -95,12 +104,16 @@ def _make_roots(scene: Scene, url: str, many: Many) -> Path:
     for root in roots:
         root.mkdir()
     for number in range(many.conflicts):
-        (roots[0] / f"f{number} (conflict laptop 20260101T000000Z {number:06x}).txt").write_bytes(b"mine %d" % number)
+        (roots[0] / _conflict(number)).write_bytes(b"mine %d" % number)
     words: list[str | Path] = [sys.executable, "-c", _LINK, url, scene.home / "server/token", *roots]
     done = subprocess.run(words, env=scene.environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     scene("pause", roots[0])
     return roots[0]
+
+
+def _conflict(number: int) -> str:
+    return f"f{number} (conflict laptop 20260101T000000Z {number:06x}).txt"
 
 
 @contextmanager
@@ -151,10 +164,10 @@ def _conflicts(seen: Visit, root: Path, many: Many) -> list[Result]:
     ]
 
 
-def _volumes(seen: Visit, names: list[str], many: Many) -> list[Result]:
+def _volumes(seen: Visit, point: Path, names: list[str], many: Many) -> list[Result]:
     """Each map is drawn for the first time, from a field of the volume's page."""
     page = seen.page
-    volume = page.locator("main").get_by_role("link", name="vms")
+    volume = page.locator("main").get_by_role("link", name=str(point))
     found = [_paints(seen, "volumes", "/volumes", lambda: expect(volume).to_be_visible(), many)]
     volume.click()
     field = page.get_by_label(re.compile("^The map of a file"))
@@ -168,6 +181,45 @@ def _volumes(seen: Visit, names: list[str], many: Many) -> list[Result]:
         assert page.locator("svg.blockmap rect").count()
     work = f"from click to picture: a map of {many.gib:,} GiB, beside one that shares half, and a clone"
     return [*found, Result(work=work, subject="page", unit="s", values=soon)]
+
+
+def _looks(seen: Visit, root: Path, many: Many) -> list[Result]:
+    """Pages for which a command or a thread has to look; each is loaded as if nobody had looked before."""
+    page = seen.page
+    page.add_init_script(_NOTE_PAINT)
+
+    def behind(path: str, link: str) -> str:
+        seen.go(path)
+        return page.locator("main").get_by_role("link", name=link).first.get_attribute("href") or ""
+
+    of_root = behind("/conflicts", str(root)).removesuffix("/conflicts")
+    seen.go("/servers")  # there is one
+    of_server = str(page.evaluate("location.pathname"))
+    looks = {
+        f"the plan of {many.conflicts:,} files": f"{of_root}/plan?",
+        "Explain": f"{of_root}/explain?path={quote(_conflict(0))}&",
+        f"{many.conflicts:,} conflicts": f"{of_root}/conflicts?",
+        "the trash": f"{of_root}/trash?",
+        "Ignored": f"{of_root}/ignored?",
+        "a volume": f"{behind('/volumes', str(root.parent / 'vms'))}?",
+        "a server": f"{of_server}?",
+        f"Doctor, {many.roots} roots": "/doctor?",
+    }
+    return [_first_and_whole(seen, what, path, many) for what, path in looks.items()]
+
+
+def _first_and_whole(seen: Visit, what: str, path: str, many: Many) -> Result:
+    """First contentful paints of a page that nobody has looked at before; and how soon all is there."""
+    firsts, wholes = [], []
+    for _ in range(many.paints):
+        seen.page.evaluate("sessionStorage.removeItem('painted')")
+        began_s = time.monotonic()
+        seen.go(f"{path}again=1")
+        seen.page.get_by_role("link", name="Look again").wait_for()
+        wholes.append(time.monotonic() - began_s)
+        firsts.append(float(seen.page.evaluate("sessionStorage.painted")) / 1000)
+    notes = {"whole_s": statistics.median(wholes)}
+    return Result(work=f"first paint, {what}, looked at anew", subject="page", unit="s", values=firsts, notes=notes)
 
 
 def _paints(seen: Visit, what: str, path: str, check: Callable[[], None], many: Many) -> Result:

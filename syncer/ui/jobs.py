@@ -17,7 +17,7 @@ from blockfs.runtime.failures import code_of, said
 from syncer.errors import EXPECTED
 from syncer.ui.ports import PagePorts, Ran
 
-FIRST_S: Final = 0.2  # who asks first …
+FIRST_S: Final = 0.1  # who asks first: a command takes longer, a file or a count does not …
 PATIENCE_S: Final = 1.5  # … and who comes back
 KEEP_S: Final = 600.0  # long enough to read a plan, and to agree to it
 MAX_KEPT: Final = 32
@@ -39,6 +39,7 @@ class Job:
         latest: The last line of its stdout, of one that is listened to.
         ran: How it ended; None: it runs.
         found: What a look in a thread found.
+        is_asked: Somebody has waited for it before.
         ended_s: When it ended.
     """
 
@@ -49,8 +50,8 @@ class Job:
         self.ran: Ran | None = None
         self.found: object = None
         self.ended_s = 0.0
+        self.is_asked = False
         self._done = asyncio.Event()
-        self._is_asked = False
 
     def hear(self, line: bytes) -> None:
         """Take a line of its stdout."""
@@ -61,11 +62,18 @@ class Job:
         self.ran, self.ended_s = ran, now_s
         self._done.set()
 
-    async def result(self, patience_s: float | None = None) -> Ran | None:
-        """How it ended; None: it still runs after that time."""
+    async def result(self, patience_s: float | None = None, *, waited_s: float = 0.0) -> Ran | None:
+        """How it ended; None: it still runs after that time.
+
+        Args:
+            patience_s: None: little for who asks first, more for who comes back.
+            waited_s: How long the page has waited for others before, if it is the first to ask.
+        """
         if patience_s is None:
-            patience_s = PATIENCE_S if self._is_asked else FIRST_S
-        self._is_asked = True
+            patience_s = PATIENCE_S if self.is_asked else max(0.0, FIRST_S - waited_s)
+        self.is_asked = True
+        if self.ran is not None:
+            return self.ran
         try:
             await asyncio.wait_for(self._done.wait(), patience_s)
         except TimeoutError:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Sequence
 
 from starlette.requests import Request
@@ -11,11 +13,12 @@ from starlette.routing import Route
 from syncer.protocol.jsontext import MALFORMED
 from syncer.ui.asked import below, form, query
 from syncer.ui.context import Context, ended, see_other
-from syncer.ui.jobs import PATIENCE_S, Key
-from syncer.ui.ports import RootFacts
+from syncer.ui.jobs import Job, Key
+from syncer.ui.ports import Ran
 from syncer.ui.views.ignored import NamesView, view_check, view_names, view_patterns
 
-_PATIENCE_S = 60.0  # for a command that changes one file, or looks at a few
+_PATIENCE_S = 60.0  # for a command that changes one file
+_FRESH_S = 5.0  # what was told of small files is told once more to a page that comes back for it, and no later
 _MOST = 200  # names on a page, and patterns of files
 
 
@@ -40,39 +43,48 @@ class Ignored:
         if root is None:
             return self._context.missing(request)
         back = f"/root/{root.uuid}"
-        key = Key("patterns", root.uuid)
-        self._jobs.forget(key)  # a small file: never an old answer
-        job = self._jobs.look(key, "Ignored", [b"ignore", root.path, b"ls", b"--json"])
-        ran = await job.result(_PATIENCE_S)
-        if ran is None:
-            return self._context.waiting(request, job, back)
-        if ran.exit_code:
-            return self._context.failed(request, job, ran, back)
-        # A look that began before the patterns were changed tells nothing of these.
-        names_key = Key("names", root.uuid, b"\n".join(ran.lines))
         if query(request).text("again"):
-            self._jobs.forget(names_key)
-            return see_other(f"/root/{root.uuid}/ignored")
-        path, told = query(request).raw("path").lstrip(b"/"), ""
+            self._jobs.forget_looks(root.uuid, but="plan")
+            return see_other(f"{back}/ignored")
+        patterns = self._small_look(Key("patterns", root.uuid), "Ignored", [b"ignore", root.path, b"ls", b"--json"])
+        looks = [patterns]
+        path = query(request).raw("path").lstrip(b"/")
         whole = below(root.path, path)
         if whole is not None:
-            check = Key("check", root.uuid, path)
-            self._jobs.forget(check)
-            job = self._jobs.look(check, "Is it ignored?", [b"ignore", root.path, b"check", b"--json", b"--", whole])
-            checked = await job.result(_PATIENCE_S)
-            if checked is not None:
-                told = view_check(checked.lines[0]) if checked.lines and not checked.exit_code else ended(checked)
-        names, trouble = await self._names(root, names_key)
-        view = await self._context.view(root.uuid)
-        patterns = view_patterns(ran.lines)
+            arguments = [b"ignore", root.path, b"check", b"--json", b"--", whole]
+            looks.append(self._small_look(Key("check", root.uuid, path), "Is it ignored?", arguments))
+        began_s = time.monotonic()
+        ran, *checks = await asyncio.gather(*(job.result() for job in looks))
+        if ran is None or None in checks:
+            return self._context.waiting(request, patterns, back)
+        if ran.exit_code:
+            return self._context.failed(request, patterns, ran, back)
+        # A look that began before the patterns were changed tells nothing of these.
+        key = Key("names", root.uuid, b"\n".join(ran.lines))
+        job = self._jobs.look(key, "What is ignored", [b"ignore", root.path, b"names", b"--most=%d" % _MOST, b"--json"])
+        is_first = not job.is_asked
+        names, trouble = self._names(key, await job.result(waited_s=time.monotonic() - began_s))
+        if names is None and not trouble and is_first:
+            return self._context.waiting(request, patterns, back)
         return self._context.page(
-            request, "ignored.html", root=view, patterns=patterns, told=told, names=names, trouble=trouble
+            request,
+            "ignored.html",
+            root=await self._context.view(root.uuid),
+            patterns=view_patterns(ran.lines),
+            told="".join(_told(each) for each in checks if each is not None),
+            names=names,
+            trouble=trouble,
         )
 
-    async def _names(self, root: RootFacts, key: Key) -> tuple[NamesView | None, str]:
+    def _small_look(self, key: Key, name: str, arguments: Sequence[bytes]) -> Job:
+        """A look at a few small files."""
+        known = self._jobs.of(key)
+        if known is not None and known.ended_s + _FRESH_S < self._context.now_s():
+            self._jobs.forget(key)
+        return self._jobs.look(key, name, arguments)
+
+    def _names(self, key: Key, ran: Ran | None) -> tuple[NamesView | None, str]:
         """What is ignored; None: it is not known yet, or why it can't be, in words."""
-        arguments = [b"ignore", root.path, b"names", b"--most=%d" % _MOST, b"--json"]
-        ran = await self._jobs.look(key, "What is ignored", arguments).result(PATIENCE_S)
         if ran is None:
             return None, ""
         if ran.exit_code:
@@ -106,3 +118,8 @@ class Ignored:
             self._context.tell(request, ended(ran), is_well=False)
         self._jobs.forget_looks(root.uuid)
         return see_other(f"/root/{root.uuid}/ignored")
+
+
+def _told(check: Ran) -> str:
+    """What becomes of a path, or why that is not known."""
+    return view_check(check.lines[0]) if check.lines and not check.exit_code else ended(check)

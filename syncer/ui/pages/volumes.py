@@ -47,7 +47,7 @@ class Volumes:
             self._jobs.forget(key)
             return see_other(f"/volumes/{uuid}")
         job = self._jobs.look(key, name(mount.mountpoint), lambda: self._context.ports.volume(uuid))
-        ran = await job.result(PATIENCE_S)  # a picture within a second, rather than a word now
+        ran = await job.result()
         if not isinstance(job.found, VolumeFacts):
             return self._not_found(request, job, key, ran, "/volumes")
         view = view_volume(job.found, self._context.now_s())

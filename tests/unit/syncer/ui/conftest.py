@@ -10,6 +10,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from syncer.errors import NotFoundError
+from syncer.ui import jobs
 from syncer.ui.app import make_app
 from syncer.ui.ports import Compared, MapFacts, MountFacts, Ran, RootFacts, ServerFacts, StoreFacts, VolumeFacts
 from syncer.ui.security import Keys
@@ -120,6 +121,12 @@ class Page:
         found = re.search(r'name="proof" value="([^"]+)"', roots.text)
         assert found
         return Browser(self.app, cookie, found[1])
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks are found however slow the machine is; a test that wants it otherwise says so."""
+    monkeypatch.setattr(jobs, "FIRST_S", 600.0)
 
 
 @pytest.fixture

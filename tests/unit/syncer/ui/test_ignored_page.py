@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from syncer.ui import jobs
 from syncer.ui.ports import Pending, Ran, RootFacts
 from tests.unit.syncer.ui.conftest import Page
 
@@ -114,6 +115,38 @@ def test_a_look_that_fails_leaves_the_patterns_on_the_page(page: Page, lines: tu
             text = (await browser.get("/root/1/ignored")).text
             assert "*.log" in text
             assert told in text
+
+    asyncio.run(scenario())
+
+
+def test_a_page_that_comes_back_shows_each_look_once_it_is_there(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks when a look is begun anew by who comes back for it: the page would wait for ever."""
+    monkeypatch.setattr(jobs, "FIRST_S", 0.0)
+
+    async def scenario() -> None:
+        last = {"type": "ignore-names", "names": 0, "more": "", "more_lines": False, "unread": 0}
+        pattern = {"pattern": "*.log", "encoded": "*.log"}
+        ready(page, ran(pattern), ran(last), ran(pattern), ran(last))
+        browser = await page.browser()
+        for _ in range(2):
+            assert (await browser.get("/root/1/ignored?again=1")).status == 303
+            shown = [(await browser.get("/root/1/ignored")).text for _ in range(3)]
+            assert "Looking at both sides" in shown[0]
+            assert "*.log" in shown[-1]
+        assert [arguments[2] for arguments, _ in page.program.ran] == [b"ls", b"names"] * 2
+
+    asyncio.run(scenario())
+
+
+def test_what_was_told_of_the_patterns_is_told_again_only_at_once(page: Page) -> None:
+    async def scenario() -> None:
+        ready(page, ran(), ran(), ran({"pattern": "*.new", "encoded": "*.new"}), ran())
+        browser = await page.browser()
+        assert "*.new" not in (await browser.get("/root/1/ignored")).text
+        page.now_s += 4.0
+        assert "*.new" not in (await browser.get("/root/1/ignored")).text
+        page.now_s += 4.0
+        assert "*.new" in (await browser.get("/root/1/ignored")).text
 
     asyncio.run(scenario())
 
