@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import os
 import struct
 from collections.abc import Iterator
 from hashlib import sha256
@@ -26,6 +27,7 @@ _COW_EXTENT_SIZE: Final = 0x00010000  # FS_XFLAG_COWEXTSIZE
 _PAGE: Final = 4096
 _NOTED: Final = struct.Struct("=qqq")
 _EXTENTS: Final = 1024  # asked for at once: 56 KiB
+_READ_AHEAD: Final = 128 << 10  # no call gets more than a disk's read_ahead_kb, this by default (mm/readahead.c)
 
 # No reflinks; not for these two files (other filesystems or devices, a swap file, one immutable); offsets unfit.
 _CANNOT: Final = frozenset(
@@ -82,6 +84,8 @@ def share_equal(source: int, start: int, length: int, target: int, to: int) -> b
     Raises:
         OSError: Any other failure, such as ENOSPC.
     """
+    _want(source, start, length)
+    _want(target, to, length)
     order = bytearray(_DEDUPE.size + _DEDUPE_TARGET.size)
     _DEDUPE.pack_into(order, 0, start, length, 1)
     _DEDUPE_TARGET.pack_into(order, _DEDUPE.size, target, to, 0, 0)
@@ -89,6 +93,12 @@ def share_equal(source: int, start: int, length: int, target: int, to: int) -> b
         return False
     done, status = _DEDUPE_TARGET.unpack_from(order, _DEDUPE.size)[2:]
     return bool(status == 0 and done == length)
+
+
+def _want(descriptor: int, start: int, length: int) -> None:
+    """Have the kernel read a range ahead: what it compares it reads page by page otherwise, a tenth as fast."""
+    for at in range(start, start + length, _READ_AHEAD):
+        os.posix_fadvise(descriptor, at, min(_READ_AHEAD, start + length - at), os.POSIX_FADV_WILLNEED)
 
 
 def copy_in_pages(descriptor: int) -> None:
