@@ -67,11 +67,11 @@ KNOB: Final = {
     "ring R2, own writes": Counts("seeds", 60, 400, 4000, "unit/syncer/engine/test_echoes.py"),
     "ring R3": Counts("histories per kind of root", 3, 52, 150, "integration/test_scenarios.py"),
     "ring R3 on repositories": Counts(
-        "histories per kind of root and store", 1, 16, 60, "integration/test_scenarios.py"
+        "histories per kind of root and store", 1, 8, 60, "integration/test_scenarios.py"
     ),
-    "four devices": Counts("histories", 40, 2000, 20_000, "simulation/test_crowd.py", "planner"),
+    "four devices": Counts("histories", 40, 1000, 20_000, "simulation/test_crowd.py", "planner"),
     "ring R1 on a repository": Counts("examples", 10, 300, 5000, "simulation/test_repository.py"),
-    "ring R2 on a repository": Counts("seeds", 60, 1500, 30_000, "simulation/test_repository.py", "planner"),
+    "ring R2 on a repository": Counts("seeds", 60, 800, 30_000, "simulation/test_repository.py", "planner"),
     "four devices of a repository": Counts("histories", 10, 300, 5000, "simulation/test_repository.py", "planner"),
     "peer scenarios": Counts("seeds", 50, 5000, 100_000, "simulation/test_peers.py"),
     "planner mutants, R0": Counts("seeds each, at most", 48_000, 48_000, 48_000, "simulation/test_mutants.py"),
@@ -83,7 +83,7 @@ KNOB: Final = {
     "six devices of a repository": Counts("seconds of trouble", 5, 60, 600, "devices/test_six.py", "devices"),
     "kills of a mount": Counts("kills", 4, 16, 1000, "crash/test_kills.py", "kills"),
     "repository kills": Counts("kills of each verb", 2, 20, 300, "crash/test_repository_kills.py", "repository_kills"),
-    "upkeep kills": Counts("kills of each verb", 1, 3, 100, "crash/test_upkeep_kills.py"),
+    "upkeep kills": Counts("kills of each verb", 1, 2, 100, "crash/test_upkeep_kills.py"),
     "power cuts": Counts("cuts of a recording", 3, 8, 75, "power/test_power_cut.py", "power"),
     "power cuts, mounted": Counts("cuts of a recording", 1, 1, 5, "power/test_power_cut.py", "power"),
     "deaths of a block store": Counts("percent of its steps", 12, 100, 100, "unit/blockfs/blocks/test_crashes.py"),

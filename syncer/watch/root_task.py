@@ -90,7 +90,7 @@ class RootTask:
         self._poke = trio.Event()
         self._tried_to_watch = trio.Event()
         self._source: DirtySource | None = None
-        self._look_s = 0.0  # what the last look at everything took
+        self._look_s = 0.0  # what the last look at everything took that found nothing to do
         self._local_problem: str | None = None
         self._remote_problem: str | None = None
         self._log = log.bind(root=shown(ports.path))
@@ -273,8 +273,6 @@ class RootTask:
         result, detail, report = await self._run(remote, work)
         await trio.to_thread.run_sync(give_back, before_bytes)
         now_s = trio.current_time()
-        if work.local.everything:
-            self._look_s = now_s - began_s
         if result is not CycleResult.DONE:
             self._work = work | self._work  # the next cycle looks there, too
         self._pacer.ended(result, now_s, now_s - began_s, self._around.draw(), was_everything=everything)
@@ -283,6 +281,8 @@ class RootTask:
         )
         counts = report.counts() if report is not None else self.live.last
         has_changed = report is not None and any(counts.get(key) for key in CHANGES)
+        if work.local.everything and report is not None and not (has_changed or report.bytes_read_local):
+            self._look_s = report.seconds
         synced = self._around.wall_s() if result in THROUGH else self.live.synced
         self.live = structs.replace(
             self.live,

@@ -112,7 +112,7 @@ class FakePorts:
     async def cycle(self, remote: Remote, work: Work, moving: Moving) -> Report:
         self.cycles.append((trio.current_time(), work))
         await trio.sleep(self.seconds)
-        ended = self.outcomes.popleft() if self.outcomes else Report()
+        ended = self.outcomes.popleft() if self.outcomes else Report(seconds=self.seconds)
         if isinstance(ended, Exception):
             raise ended
         return ended
@@ -422,6 +422,26 @@ def test_a_folder_whose_open_files_cant_be_asked_for_is_looked_at_as_often_as_th
         await stage.after(10)
         await stage.after(MAX_QUIET_S)
         assert [work.local.everything for work in stage.works] == [True, True, True]
+
+    staged(scenario, ports)
+
+
+def test_what_a_cycle_reads_and_moves_is_no_reason_to_look_less_often() -> None:
+    """Breaks when a first sync of an hour keeps an open file from being pushed for the rest of the day."""
+    ports = FakePorts()
+    ports.open_files_interval_s = 600.0
+    ports.open = Work(local=EVERYTHING)
+    ports.seconds = 599.0
+    ports.outcomes += [Report(seconds=599.0, pushed=1), Report(seconds=1.0, bytes_read_local=1)]
+
+    async def scenario(stage: Stage) -> None:
+        await stage.after(599)
+        ports.seconds = 1.0
+        for looks in (2, 3):
+            await stage.after(1 if looks == 2 else 600)
+            await stage.after(MAX_QUIET_S)
+            await stage.after(1)
+            assert len(stage.works) == looks
 
     staged(scenario, ports)
 
