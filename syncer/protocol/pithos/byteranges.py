@@ -35,7 +35,7 @@ def parse_ranges(value: str, size_bytes: int) -> list[range]:
         RangeError: Another form; a range without a byte of the object, as in Pithos also among others; more than 1024
             ranges; or together more bytes than twice the object: overlapping ranges must not multiply a reply.
     """
-    text = value.strip()
+    text = value.strip().lower()  # a unit may be written either way (RFC 9110, section 14.1)
     if not text.startswith(_UNIT):
         raise RangeError(f"expected bytes=FIRST-LAST, got {value[:100]!r}")
     asked = text.removeprefix(_UNIT).split(",")
@@ -61,7 +61,7 @@ def parse_ranges_or_none(value: str, size_bytes: int) -> list[range] | None:
     Raises:
         RangeError: None has a byte of the object; more than 1024 ranges, or together more bytes than twice the object.
     """
-    text = value.replace(" ", "")
+    text = value.replace(" ", "").lower()
     asked = text.removeprefix(_UNIT).split(",")
     matches = [_RANGE.fullmatch(one) for one in asked]
     if not text.startswith(_UNIT) or any(match is None or not _is_range(*match.groups()) for match in matches):

@@ -31,13 +31,14 @@ from syncer.protocol.pithos.byteranges import (
         ("bytes=-4", range(6, 10)),
         ("bytes=-99", range(10)),
         (" bytes=1-2 ", range(1, 3)),
+        ("BYTES=1-2", range(1, 3)),
         (f"bytes=2-{5000 * '9'}", range(2, 10)),
         (f"bytes=-{5000 * '9'}", range(10)),
         (f"bytes={5000 * '0'}1-2", range(1, 3)),
     ],
 )
 def test_a_range_is_cut_at_the_end(value: str, found: range) -> None:
-    assert parse_ranges(value, 10) == [found]
+    assert parse_ranges(value, 10) == parse_ranges_or_none(value, 10) == [found]
 
 
 @pytest.mark.parametrize(
