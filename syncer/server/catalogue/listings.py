@@ -92,7 +92,8 @@ def _rows(view: Reading, container: ContainerRecord, wanted: Selection) -> Itera
             yield _object(view, name, row, *found)
         # A group is looked at once: a directory of a million objects costs its listing one row.
         start = None if group is None else _behind(group)
-        if group is not None and group > marker and not wanted.hides_groups:
+        # A page that begins inside a group tells it, as in Pithos and Swift; the page before may have ended with it.
+        if group is not None and group != marker and not wanted.hides_groups:
             yield SubdirectoryRow(name=group.decode("utf-8"))
 
 
