@@ -301,6 +301,8 @@ def test_an_object_by_hashmap_comes_back_whole_and_in_parts(alice: Client, c: st
     assert whole.headers["X-Object-UUID"]
     head = alice("HEAD", f"/{c}/dir/f%20%C3%A9")
     assert (head.status, head.body, head.headers["Content-Length"]) == (200, b"", str(size))
+    assert {*head.headers.items()} - {*whole.headers.items()} <= {("date", head.headers["Date"])}
+    assert head.headers["Accept-Ranges"] == whole.headers["Accept-Ranges"] == "bytes"
     for value, part in [("bytes=0-0", data[:1]), (f"bytes={BLOCK - 2}-{BLOCK + 2}", data[BLOCK - 2 : BLOCK + 3])]:
         reply = alice("GET", f"/{c}/dir/f%20%C3%A9", Range=value)
         assert (reply.status, reply.body) == (206, part)

@@ -79,7 +79,7 @@ async def get_content(call: Call, order: ContentOrder) -> Response:
         opened = _open(call, order.read)
         status, fields, body = _content(call, order, opened)
         # The first pieces come before the headers: an unreadable block is then an error, not a torn reply.
-        told = {**_fields(call, order.read, opened), "Accept-Ranges": "bytes", **fields}
+        told = {**_fields(call, order.read, opened), **fields}
         return status, told, _first_pieces(body), body
 
     await call.reserve()
@@ -101,7 +101,7 @@ def _open(call: Call, order: ReadOrder) -> ObjectView:
 
 def _fields(call: Call, order: ReadOrder, opened: ObjectView) -> dict[str, str]:
     """Describe a version in a reply, all but Content-Length."""
-    fields = {**call.object_fields(opened.state), **_sharing_fields(call, order.place)}
+    fields = {**call.object_fields(opened.state), "Accept-Ranges": "bytes", **_sharing_fields(call, order.place)}
     if call.target.is_swift:  # not told in Pithos's way: our client's library would undo a Content-Encoding
         fields |= opened.record.fields
     if call.target.is_swift and opened.record.manifest:
