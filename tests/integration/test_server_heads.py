@@ -62,3 +62,14 @@ def test_the_longest_head_that_is_allowed_is_taken(address: str) -> None:
     client("PUT", "/c/big", bytes(2 * MAX_HEAD_BYTES))  # a body does not count
     assert client("HEAD", "/c/big").headers["Content-Length"] == str(2 * MAX_HEAD_BYTES)
     client.close()
+
+
+def test_blanks_around_a_value_are_not_of_it(address: str) -> None:
+    client = Client(address)
+    assert client("PUT", "/c").status in {201, 202}
+    assert client("PUT", "/c/blanks", b"x", X_Object_Meta_K=" a b \t", Content_Type="t/t ").status == 201
+    told = client("HEAD", "/c/blanks").headers
+    assert (told["X-Object-Meta-K"], told["Content-Type"]) == ("a%20b", "t/t")
+    client.token = "token-alice\t"
+    assert client("HEAD", "/c/blanks").status == 200
+    client.close()

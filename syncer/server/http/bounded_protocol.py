@@ -207,7 +207,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._headers > MAX_HEADERS:
             self._too_long()
         self._count(len(name) + len(value))
-        super().on_header(name, value)
+        super().on_header(name, value.rstrip(b" \t"))  # the parser takes only the blanks in front (RFC 9110, 5.5)
 
     def on_headers_complete(self) -> None:
         """The body begins, unless the target names no path: then what is refused is still a head."""
