@@ -252,12 +252,14 @@ def encode_objects(rows: Iterable[ObjectRow | SubdirectoryRow]) -> bytes:
     return msgspec.json.encode([_object(row) for row in rows])
 
 
-def encode_containers(rows: Iterable[ContainerRow]) -> bytes:
+def encode_containers(rows: Iterable[ContainerRow | SubdirectoryRow]) -> bytes:
     """Write an account's listing."""
     return msgspec.json.encode([_container(row) for row in rows])
 
 
-def _container(row: ContainerRow) -> dict[str, str | int]:
+def _container(row: ContainerRow | SubdirectoryRow) -> dict[str, str | int]:
+    if isinstance(row, SubdirectoryRow):
+        return {"subdir": row.name}
     return {"name": row.name, "count": row.count, "bytes": row.size_bytes, "last_modified": iso(row.modified_us)}
 
 
@@ -266,9 +268,9 @@ def objects_xml(container: str, rows: Iterable[ObjectRow | SubdirectoryRow]) -> 
     return _xml("container", container, (_object_xml(row) for row in rows))
 
 
-def containers_xml(account: str, rows: Iterable[ContainerRow]) -> bytes:
+def containers_xml(account: str, rows: Iterable[ContainerRow | SubdirectoryRow]) -> bytes:
     """Write an account's listing in XML."""
-    return _xml("account", account, (_elements("container", _container(row)) for row in rows))
+    return _xml("account", account, (_container_xml(row) for row in rows))
 
 
 def _xml(kind: str, name: str, rows: Iterable[str]) -> bytes:
@@ -285,6 +287,12 @@ def _xml_text(text: str) -> bytes:
 def xml_bytes(name: str) -> int:
     """Memory that a name takes at the most while a list is written in XML: twice in its row, and all rows twice."""
     return 4 * len(quoteattr(name).encode())
+
+
+def _container_xml(row: ContainerRow | SubdirectoryRow) -> str:
+    if isinstance(row, SubdirectoryRow):
+        return f"<subdir name={quoteattr(row.name)} />"
+    return _elements("container", _container(row))
 
 
 def _object_xml(row: ObjectRow | SubdirectoryRow) -> str:

@@ -80,7 +80,7 @@ def _said(kind: str, body: bytes) -> Any:
             {key: value for key, value in row.items() if key not in {"last_modified", "storage_policy"}} for row in rows
         ]
     if "xml" in kind:
-        return re.findall(rb"<(?:name|hash|bytes|count|subdir)[^>]*>[^<]*", body)
+        return re.findall(rb"<(?:name|hash|bytes|count|subdir)[^>]*>[^<\n]*", body)
     return body
 
 
@@ -121,6 +121,13 @@ def test_containers_and_accounts(both: Pair) -> None:
         ask("POST", "/k", X_Container_Meta_C="3", X_Remove_Container_Meta_A="x"),
         ask("HEAD", "/k"),
         ask("GET", "/k?format=json"),
+        *(ask("PUT", f"/{name}") for name in ("g", "g-1", "g-2", "g_1")),
+        *(
+            ask("GET", f"?prefix=g&delimiter=-{query}{form}")
+            for query in ("", "&marker=g-", "&marker=g-1", "&end_marker=g-2", "&limit=2", "&reverse=on")
+            for form in ("", "&format=json", "&format=xml")
+        ),
+        *(ask("DELETE", f"/{name}") for name in ("g", "g-1", "g-2", "g_1")),
         ask("DELETE", "/k"),
         ask("DELETE", "/k"),
         ask("HEAD", "/k"),

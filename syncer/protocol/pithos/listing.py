@@ -143,13 +143,15 @@ def encode_accounts(rows: Iterable[tuple[str, int]]) -> bytes:
     return msgspec.json.encode([{"name": name, "last_modified": _iso(modified_us)} for name, modified_us in rows])
 
 
-def encode_containers(rows: Iterable[ContainerRow]) -> bytes:
+def encode_containers(rows: Iterable[ContainerRow | SubdirectoryRow]) -> bytes:
     """Write an account's listing."""
     return msgspec.json.encode(
         [
             _ContainerWire(
                 name=row.name, count=row.count, size_bytes=row.size_bytes, last_modified=_iso(row.modified_us)
             )
+            if isinstance(row, ContainerRow)
+            else _SubdirectoryWire(subdir=row.name)
             for row in rows
         ]
     )

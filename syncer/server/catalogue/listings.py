@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from syncer.protocol.pithos.headers import ObjectState
-from syncer.protocol.pithos.listing import ObjectRow, SubdirectoryRow
+from syncer.protocol.pithos.listing import ContainerRow, ObjectRow, SubdirectoryRow
 from syncer.protocol.pithos.sharing import sharing_value
 from syncer.protocol.segments import read_mark
 from syncer.server.catalogue import objects, sharing
@@ -66,6 +66,19 @@ def select(
 def page(rows: Iterable[Row], wanted: Selection) -> Iterable[Row]:
     """The first rows, or backwards the last ones, as many as are wanted. Backwards all are looked at."""
     return reversed(deque(rows, maxlen=wanted.limit)) if wanted.is_reverse else islice(rows, wanted.limit)
+
+
+def grouped(rows: Iterable[ContainerRow], wanted: Selection) -> Iterator[ContainerRow | SubdirectoryRow]:
+    """Containers; those that have the delimiter behind the prefix are one row for all that agree up to it."""
+    last = wanted.marker
+    for row in rows:
+        at = row.name.find(wanted.delimiter, len(wanted.prefix)) if wanted.delimiter else -1
+        group = row.name[: at + len(wanted.delimiter)]
+        if at < 0:
+            yield row
+        elif group != last:
+            last = group
+            yield SubdirectoryRow(name=group)
 
 
 def names(view: Reading, container: ContainerRecord, wanted: Selection) -> list[NameRecord]:

@@ -74,11 +74,18 @@ def bulk_deletion(asked: Asked) -> bool:
 
 
 def containers(asked: Asked) -> ListingOrder:
-    """GET of an account."""
+    """GET of an account. Pithos groups no containers."""
     form = asked.form
     _, prefix, limit = asked.page()
     marker, end = _bounds(asked)
-    selection = Selection(marker=marker, end=end, prefix=prefix, limit=limit, is_reverse=asked.is_reverse)
+    selection = Selection(
+        marker=marker,
+        end=end,
+        prefix=prefix,
+        delimiter=asked.delimiter if asked.target.is_swift else "",
+        limit=limit,
+        is_reverse=asked.is_reverse,
+    )
     return ListingOrder(selection=selection, form=form)
 
 

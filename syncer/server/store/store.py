@@ -179,12 +179,12 @@ class Store(PartWriter):
         with self._catalogue.reading() as view:
             return containers.summary(view, account)
 
-    def containers(self, account: str, wanted: Selection) -> list[ContainerRow]:
-        """An account's containers by name: those behind the marker that have the prefix."""
+    def containers(self, account: str, wanted: Selection) -> list[ContainerRow | SubdirectoryRow]:
+        """An account's containers by name: those behind the marker that have the prefix, grouped by the delimiter."""
         with self._catalogue.reading() as view:
             found = containers.all_of(view, account, wanted.marker, wanted.prefix)
             before = takewhile(lambda row: not wanted.end or row.name < wanted.end, found)
-            return list(listings.page(before, wanted))
+            return list(listings.page(listings.grouped(before, wanted), wanted))
 
     def create_container(self, account: str, container: str, order: SettingsOrder = NO_SETTINGS) -> bool:
         """Make a container; False if it exists. Its settings are changed either way."""

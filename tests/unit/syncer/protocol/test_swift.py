@@ -125,7 +125,8 @@ def test_xml_holds_any_name() -> None:
     assert root[0].findtext("bytes") == "7"
     assert root[1].get("name") == "<d>/"
     row = ContainerRow(name=name, count=1, size_bytes=2, modified_us=0)
-    assert ET.fromstring(swift.containers_xml("a", [row]))[0].findtext("name") == name
+    account = ET.fromstring(swift.containers_xml("a", [row, SubdirectoryRow(name="<d>-")]))
+    assert (account[0].findtext("name"), account[1].tag, account[1].get("name")) == (name, "subdir", "<d>-")
 
 
 @pytest.mark.parametrize("name", ["a", "&" * 100, '"' * 100, "<é\U0001f600" * 100])

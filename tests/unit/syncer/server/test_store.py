@@ -15,7 +15,7 @@ from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import LEAF_IDS, block_id
 from blockfs.blocks.ids import ZERO_BLOCK
 from syncer.protocol.pithos.headers import parse_etags
-from syncer.protocol.pithos.listing import ObjectRow
+from syncer.protocol.pithos.listing import ContainerRow, ObjectRow, SubdirectoryRow
 from syncer.protocol.segments import Wanted
 from syncer.server.catalogue import contents
 from syncer.server.catalogue.conditions import Conditions
@@ -385,11 +385,27 @@ def test_accounts_list_their_own_containers(store: Store) -> None:
     store.create_container("bob", "other")
     put(store, at("f"), b"12345")
     rows = store.containers("alice", Selection(limit=10))
-    assert [(row.name, row.count, row.size_bytes) for row in rows] == [("b", 0, 0), ("c", 1, 5)]
+    told = [(row.name, row.count, row.size_bytes) for row in rows if isinstance(row, ContainerRow)]
+    assert told == [("b", 0, 0), ("c", 1, 5)]
     assert [row.name for row in store.containers("alice", Selection(marker="b", limit=10))] == ["c"]
     assert store.containers("nobody", Selection()) == []
     summary = store.account("alice")
     assert (summary.containers, summary.bytes_used) == (2, 5)
+
+
+def test_a_delimiter_groups_containers(store: Store) -> None:
+    for name in ("c-1", "c-2", "c_1"):
+        store.create_container("alice", name)
+
+    def page(**fields: object) -> list[tuple[str, bool]]:
+        rows = store.containers("alice", Selection(delimiter="-", **fields))  # type: ignore[arg-type]
+        return [(row.name, isinstance(row, SubdirectoryRow)) for row in rows]
+
+    assert page() == [("c", False), ("c-", True), ("c_1", False)]
+    assert page(limit=2) == [("c", False), ("c-", True)]
+    assert page(marker="c-") == [("c_1", False)]
+    assert page(marker="c-1") == [("c-", True), ("c_1", False)]
+    assert page(prefix="c-") == [("c-1", False), ("c-2", False)]
 
 
 def test_an_unchanged_listing_is_not_sent_again(store: Store, clock: Clock) -> None:
