@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+from itertools import groupby
+from typing import Final
+
 from msgspec.structs import replace
 from starlette.responses import Response
 
@@ -15,6 +19,8 @@ from syncer.server.catalogue.orders import DeleteOrder, Place, ReadOrder
 from syncer.server.errors import BadRequest, Conflict, NotFound, Refusal
 from syncer.server.http.asked import require_at_most
 from syncer.server.http.urls import parse_reference
+
+_DELETED: Final = 204
 
 
 async def post_bulk(call: Call, at: Place) -> Response:
@@ -82,23 +88,41 @@ async def delete_static(call: Call, order: ReadOrder) -> Response:
 
 def _delete(call: Call, paths: list[bytes]) -> tuple[int, int, list[tuple[str, str]]]:
     """How many are gone, how many were not there, and what went wrong."""
-    deleted = missing = 0
-    errors: list[tuple[str, str]] = []
-    for raw in paths:
-        path = raw.decode("latin-1")
-        try:
-            _delete_one(call, path)
-            deleted += 1
-        except NotFound:
-            missing += 1
-        except Refusal as refusal:
-            errors.append((path, "409 Conflict" if isinstance(refusal, Conflict) else "400 Bad Request"))
-    return deleted, missing, errors
+    statuses: list[int] = []
+    places = map(partial(_place, call), paths)
+    for _, same in groupby(places, lambda place: place and (place.container, bool(place.name))):
+        some = list(same)
+        for start in range(0, len(some), bulk.MAX_OPERATIONS):
+            statuses += _delete_some(call, some[start : start + bulk.MAX_OPERATIONS])
+    errors = [
+        (raw.decode("latin-1"), "409 Conflict" if status == Conflict.status else "400 Bad Request")
+        for raw, status in zip(paths, statuses, strict=True)
+        if status not in {_DELETED, NotFound.status}
+    ]
+    return statuses.count(_DELETED), statuses.count(NotFound.status), errors
 
 
-def _delete_one(call: Call, path: str) -> None:
-    if "/" not in path.rstrip("/"):
-        call.store.delete_container(call.target.account, parse_reference(f"{path.rstrip('/')}/-")[0])
-        return
-    container, name = parse_reference(path)
-    call.store.delete(DeleteOrder(place=Place(account=call.target.account, container=container, name=name)))
+def _place(call: Call, path: bytes) -> Place | None:
+    """The object, or the container, that a path names; None: nothing may be called so."""
+    text = path.decode("latin-1")
+    is_container = "/" not in text.rstrip("/")
+    try:
+        container, name = parse_reference(f"{text.rstrip('/')}/-" if is_container else text)
+    except Refusal:
+        return None
+    return Place(account=call.target.account, container=container, name="" if is_container else name)
+
+
+def _delete_some(call: Call, places: list[Place | None]) -> list[int]:
+    """What became of neighbours: objects of one container go in one transaction, which waits for the disk once."""
+    first = places[0]
+    if first is None:
+        return [BadRequest.status] * len(places)
+    try:
+        if first.name:
+            operations = [bulk.Delete(name=place.name) for place in places if place is not None]
+            return [result.status for result in call.store.bulk(first, operations)]
+        call.store.delete_container(first.account, first.container)
+    except Refusal as refusal:
+        return [refusal.status] * len(places)
+    return [_DELETED, *[NotFound.status] * (len(places) - 1)]
