@@ -85,6 +85,8 @@ class Calls:
 
     Attributes:
         fairness: Of large writes and fsyncs; the front-end's loop owns it.
+        forget_attributes: Has the kernel ask for an inode's attributes again, without waiting for anything. None: it
+            knows of all that changes.
         take_pages: Has the kernel hand over what it keeps of an inode that is open for writing, and waits for it.
             Called in a thread, without any lock, before `lseek` looks: with a writeback cache the kernel asks for data
             and holes without having written its pages, and holds the inode's lock (fuse_lseek). So it must not wait for
@@ -94,6 +96,7 @@ class Calls:
 
     def __init__(self, filesystem: Filesystem, counters: Counters) -> None:
         self.fairness = Fairness()
+        self.forget_attributes: Callable[[int], None] | None = None
         self.take_pages: Callable[[int], None] | None = None
         self.stamps_writes = False
         self._filesystem = filesystem
@@ -251,7 +254,7 @@ class Calls:
         `kill_privileges` (FATTR_KILL_SUIDGID): see `write`. With nothing else it is a time of change: chown(-1, -1).
         """
         if kill_privileges:
-            self._names.kill_privileges(ino)
+            self._kill_privileges(ino)
         if size_bytes is not None:
             self._files.truncate(ino, size_bytes, may_block=may_block)
         if changes.ctime_ns is not None:
@@ -324,7 +327,7 @@ class Calls:
         if flags & os.O_TRUNC:
             try:
                 if caller.uid != 0 if kill_privileges is None else kill_privileges:
-                    self._names.kill_privileges(ino)
+                    self._kill_privileges(ino)
                 self._files.truncate(ino, 0, may_block=may_block)
             except EXPECTED:
                 self.release(fh)
@@ -374,7 +377,7 @@ class Calls:
             if self.fairness.is_on:
                 raise WouldBlock("somebody waits for an fsync of another file")
         if kill_privileges:
-            self._names.kill_privileges(ino)
+            self._kill_privileges(ino)
         write, stamps = self._files.write, self.stamps_writes
         done = write(ino, offset, data, may_block=may_block, stamps=stamps)
         while done < length:  # the host became full on the way: now it says so
@@ -425,7 +428,7 @@ class Calls:
         if not may_block:
             raise WouldBlock("a hole")
         if kill_privileges:
-            self._names.kill_privileges(ino)
+            self._kill_privileges(ino)
         change = self._files.zero if mode & (_PUNCH_HOLE | _ZERO_RANGE) else self._files.allocate
         change(ino, offset, length, keeps_size=bool(mode & _KEEP_SIZE))
 
@@ -469,7 +472,7 @@ class Calls:
         if not may_block:
             raise WouldBlock("a copy")
         if kill_privileges:
-            self._names.kill_privileges(ino)
+            self._kill_privileges(ino)
         length = min(length, _COPY_BYTES)
         done = self._filesystem.copy_range(source.ino, offset_in, ino, offset_out, length, by_pages=True)
         if source.reading_is_access:
@@ -544,6 +547,11 @@ class Calls:
         if not may_block:
             raise WouldBlock("an fsync")
         self._filesystem.commit()
+
+    def _kill_privileges(self, ino: int) -> None:
+        # The kernel takes no mode from the answer to a write: it would run the new content with the old set-id bits.
+        if self._names.kill_privileges(ino) and self.forget_attributes is not None:
+            self.forget_attributes(ino)
 
     # --- room ---
 

@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import mmap
 import os
+import shutil
 import struct
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +14,7 @@ from functools import partial
 import pytest
 
 from tests.conftest import Mounted
-from tests.system.posix import ALICE, BOB, CAROL, MAKERS, ROOT, Pair, User, answer, renameat2, run_as, shape
+from tests.system.posix import ALICE, BOB, CAROL, MAKERS, ROOT, Pair, User, answer, renameat2, run, run_as, shape
 
 UTIME_NOW, UTIME_OMIT = (1 << 30) - 1, (1 << 30) - 2
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -120,6 +121,39 @@ def set_ids() -> dict[tuple[object, ...], object]:
 
 def test_set_id_bits_of_root_change_as_on_ext4(pair: Pair) -> None:
     pair.same(set_ids)
+
+
+CHANGES: dict[str, Callable[[str], object]] = {
+    "write": write,
+    "append": partial(write, flags=os.O_APPEND),
+    "write at once": partial(write, flags=os.O_DSYNC),
+    "write through a map": write_mapped,
+    "truncate": lambda path: os.truncate(path, 3),
+    "open O_TRUNC": open_and_cut,
+    "copy into it": lambda path: shutil.copyfile("source", path),
+}
+
+
+def prepare_programs() -> None:
+    """Programs of root, that run as root, and that everybody may write to."""
+    with open("source", "wb") as source:
+        source.write(b"s" * 200_000)
+    for name in CHANGES:
+        shutil.copyfile("source", name)
+        os.chmod(name, 0o6777)
+
+
+def change_programs() -> dict[str, str]:
+    """The modes afterwards, as the kernel knows them: `stat -c %a` asks for no more, and so gets what it keeps."""
+    for name, change in CHANGES.items():
+        change(name)
+    return {name: run("stat", "-c", "%a", name).stdout for name in CHANGES}
+
+
+def test_what_somebody_else_wrote_is_not_run_with_the_set_id_bits_of_what_was_there(pair: Pair) -> None:
+    """A program is run by what the kernel keeps of its mode; it keeps it for a day."""
+    pair.same(prepare_programs)
+    assert set(pair.same(change_programs, CAROL).values()) == {"777\n"}
 
 
 STICKY = [

@@ -440,12 +440,15 @@ class Namespace:
                 xattrs.follow_chmod(self.inodes, stored)
             return self.inodes.attributes(stored)
 
-    def kill_privileges(self, ino: int) -> None:
+    def kill_privileges(self, ino: int) -> bool:
         """An unprivileged process is about to change the content: end what the file grants whoever runs it.
 
         That is setuid, setgid if the group may execute, and security.capability: in one change set, and that is no
         later than the one with the new content if this is called first. For front-ends that negotiated
         FUSE_HANDLE_KILLPRIV_V2; otherwise the kernel sends a chmod and a removexattr.
+
+        Returns:
+            There was something to end.
 
         Raises:
             FsError: ENOENT; EROFS: it is in a snapshot.
@@ -457,8 +460,10 @@ class Namespace:
             has_capabilities = self._tree.xattr(ino, CAPABILITY) is not None
             if has_capabilities:
                 self._tree.remove_xattr(ino, CAPABILITY)
-            if has_capabilities or mode != inode.mode:
+            ends = has_capabilities or mode != inode.mode
+            if ends:
                 self.inodes.put(replace(inode, mode=mode, ctime_ns=self.inodes.now_ns()))
+        return ends
 
     def accessed(self, ino: int) -> None:
         """Content was read: atime by relatime's rule, in memory.

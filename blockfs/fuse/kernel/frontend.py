@@ -58,6 +58,7 @@ class KernelFrontend:
         self._native: NativeFiles | None = None
         self._calls = Calls(filesystem, counters)
         self._answering = Answering(filesystem, self._calls, counters, Refused)
+        self._calls.forget_attributes = self.forget_attributes
         self._calls.take_pages = self._take_pages_of
         filesystem.namespace.take_pages = self._take_pages_if_it_can
         self._channel: Channel | None = None
@@ -175,7 +176,7 @@ class KernelFrontend:
             self._take_pages_of(ino)
 
     def forget_attributes(self, ino: int) -> None:
-        """Tell the kernel that an inode's attributes have changed. From a thread without the engine's lock."""
+        """Tell the kernel that an inode's attributes have changed. Without the engine's lock; also in the loop."""
         self._notify(encode.forget_inode(ino, pages=False))
 
     def forget_pages(self, ino: int) -> None:
