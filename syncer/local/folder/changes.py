@@ -246,7 +246,8 @@ class Changes:
     def move(self, source: RelPath, target: RelPath, expect: LocalTag) -> Applied:
         """Rename to a free name; if it was another inode after all, rename back."""
         with parent_directory(self._root, source) as (old, name), parent_directory(self._root, target) as (new, wanted):
-            if not same_inode(look(old, name, source), expect):
+            seen = look(old, name, source)
+            if not same_inode(seen, expect):
                 raise LocalChangedError(source, "another file took its place")
             self._rename(name, old, wanted, new, target)
             self.step("moved")
@@ -256,7 +257,9 @@ class Changes:
             if not same_inode(found, expect):
                 self._rename(wanted, new, name, old, source)
                 raise LocalChangedError(source, "another file took its place")
-            return Applied(tag=found if same_but_ctime(found, expect) else replace(expect, ctime_ns=0))
+            # ctime, which the rename changes, told of a write that put the time back: only before it.
+            is_known = seen == expect and same_but_ctime(found, expect)
+            return Applied(tag=found if is_known else replace(expect, ctime_ns=0))
 
     def remove_directory(self, path: RelPath, expect: LocalTag) -> Applied:
         """Remove a directory if it is empty."""

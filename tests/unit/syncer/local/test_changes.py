@@ -120,6 +120,25 @@ def test_a_write_in_the_instant_of_a_move_is_looked_at_later(place: Place) -> No
     with_root(place, work)
 
 
+def test_an_edit_that_hides_itself_from_mtime_and_size_before_a_move_is_looked_at_later(place: Place) -> None:
+    """The rename changes ctime, too: afterwards nothing would tell that this content was never hashed."""
+    path = place.path / "f"
+    path.write_bytes(b"seen")
+
+    async def work(root: LocalDirectory) -> None:
+        expect = await tag(root, b"f")
+        path.write_bytes(b"mine")
+        os.utime(path, ns=(expect.mtime_ns, expect.mtime_ns))
+        assert path.stat().st_ctime_ns != expect.ctime_ns
+        moved = await done(root, Rename(source=P(b"f"), target=P(b"g"), expect=expect))
+        assert moved.tag.inode == expect.inode
+        assert moved.tag != await tag(root, b"g")
+        again = await done(root, Rename(source=P(b"g"), target=P(b"h"), expect=moved.tag))
+        assert again.tag != await tag(root, b"h")
+
+    with_root(place, work)
+
+
 def test_the_barrier_after_a_replace_makes_its_folder_and_its_trash_entry_durable(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
