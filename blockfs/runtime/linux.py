@@ -142,6 +142,24 @@ def is_open_elsewhere(descriptor: int) -> bool:
     return False
 
 
+def stamp_stores(descriptor: int) -> None:
+    """Have the next store into each mapped page of a file change its times. Releases the GIL.
+
+    The kernel stamps a page that is mapped once, at its first store, until it is written back. So that is begun here
+    for all dirty pages, and not waited for, but of those that are being written already: nothing is made durable. Where
+    pages are never written back (tmpfs) nothing is done.
+
+    Args:
+        descriptor: A regular file, open for reading at least.
+
+    Raises:
+        OSError: Writing failed, now or before anybody was told.
+    """
+    flags = _SYNC_FILE_RANGE_WAIT_BEFORE | _SYNC_FILE_RANGE_WRITE
+    if _libc.sync_file_range(descriptor, 0, 0, flags) != 0:
+        raise _last_error(b"sync_file_range")
+
+
 def check_written(descriptor: int) -> None:
     """Learn whether pages of a file could not be written back, by whomever. Writes nothing. Releases the GIL.
 

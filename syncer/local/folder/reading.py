@@ -10,6 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 import trio
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import BlockId
+from blockfs.runtime.linux import stamp_stores
 from syncer.core.model import Content, FileStat
 from syncer.errors import LocalChangedError
 from syncer.local.blocklists import BlockLists
@@ -156,6 +158,9 @@ class Reading:
                 _require(descriptor, stat)
             if self._twins.least_bytes <= stat.tag.size_bytes:
                 fresh = take(self._twins, descriptor, stat)
+            if fresh is None:  # else the copy has done it
+                with suppress(OSError):  # a disk that takes nothing: what can be read is read all the same
+                    stamp_stores(descriptor)
             found = None if fresh is None else fresh.hashed(seen)
             blocks, read = found or hash_file(descriptor, stat.tag.size_bytes, self._block_size, seen)
             self._counters.bytes_read += read

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import mmap
 import os
 import socket
 import stat
@@ -15,6 +16,7 @@ import trio
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
 from blockfs.blocks.ids import BlockId
+from blockfs.runtime.linux import filesystem_magic
 from syncer.core.base import BaseIndex
 from syncer.core.model import ROOT, BaseRow, Content, Kind, LocalTag, Meta, Nid, Node
 from syncer.core.parts import Parts
@@ -52,6 +54,8 @@ from tests.unit.syncer.local.folders import (
     wanted,
     with_root,
 )
+
+_TMPFS = 0x01021994  # linux/magic.h
 
 # --- observing
 
@@ -239,6 +243,25 @@ def test_a_file_that_changes_while_it_is_read_has_no_content(place: Place, monke
         monkeypatch.undo()
         assert by_path(observation)[b"busy"].content is None
         assert "changes" in observation.problems[0].reason
+
+    with_root(place, work)
+
+
+@pytest.mark.parametrize("size", [BLOCK // 2, 3 * BLOCK])
+def test_a_store_to_a_page_that_is_mapped_since_before_a_look_changes_the_evidence(place: Place, size: int) -> None:
+    """The kernel stamps such a page once, until it is written back: later stores would be overlooked for good."""
+    path = place.path / "f"
+    path.write_bytes(b"0" * size)
+
+    async def work(root: LocalDirectory) -> None:
+        with path.open("rb+") as file, mmap.mmap(file.fileno(), size) as pages:
+            if filesystem_magic(file.fileno()) == _TMPFS:
+                pytest.skip("pages of a tmpfs are never written back")
+            pages[0] = 1
+            os.utime(path, ns=(0, 0))  # so that no tick of the clock hides the store
+            before = await tag(root, b"f")
+            pages[0] = 2
+            assert await tag(root, b"f") != before
 
     with_root(place, work)
 
