@@ -224,6 +224,13 @@ class Ages(Protocol):
         """
         ...
 
+    def after(self, moment: Position, written: Iterable[RemoteTag]) -> Position:
+        """A moment that has these versions of ours, too; it only tells an age, and is no cursor.
+
+        `moment` itself where that can't be told, or where the remote tells by itself that our writes are gone.
+        """
+        ...
+
     def name(self, one: RemoteTag | Position) -> str:
         """What a person calls it, e.g. "version 12"."""
         ...

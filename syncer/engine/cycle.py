@@ -402,6 +402,9 @@ class Cycle:
             self.report.blocks_read = self._remote.counters.blocks_received - received
             await recorder.flush()
             self._versions = recorder.versions
+            # What a look at a part does not see: a backup from before our own writes looks as if nothing had changed.
+            seen = self._remote.ages.after(look.position, recorder.versions)
+            await self._keep_container(replace(look.container, seen=seen))
             await unseen.flush()
             if pusher.doubtful:
                 # The server has something else than the base says: only a look at everything puts that right.

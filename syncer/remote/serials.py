@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from syncer.core.model import Position, RemoteTag
 from syncer.errors import RootIdentityError
@@ -60,6 +61,12 @@ class Serials:
         limit = _moment(than)
         is_told = limit.version > 0 or limit.identity != "" or isinstance(one, Position)
         return is_told and _serial(one) > limit.version
+
+    def after(self, moment: Position, written: Iterable[RemoteTag]) -> Position:
+        """See Ages."""
+        at = cursor_of(moment)
+        newest = max((tag.version for tag in written if self.is_later(tag, moment)), default=at.version)
+        return moment if newest == at.version else replace(at, version=newest).position
 
     def name(self, one: RemoteTag | Position) -> str:
         """See Ages."""

@@ -5,6 +5,7 @@ Source: docs/design/repository.md.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Self
 
 import msgspec
@@ -84,6 +85,10 @@ class Views:
         if isinstance(one, Position) and isinstance(than, Position):
             return Moment.at(one).was_undone(Moment.at(than))
         return _number(one) > _number(than)
+
+    def after(self, moment: Position, written: Iterable[RemoteTag]) -> Position:  # noqa: ARG002 - our own head tells
+        """See Ages."""
+        return moment
 
     def name(self, one: RemoteTag | Position) -> str:
         """See Ages."""

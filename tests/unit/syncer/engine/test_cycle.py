@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,22 @@ def test_another_container_or_an_older_one_stops_everything(pair: tuple[Device, 
     first.container.last_version -= 1
     with pytest.raises(RootIdentityError):
         first.reconcile()
+    assert len(first.contents()) == 2
+
+
+def test_a_backup_from_before_the_last_push_is_no_container_in_which_nothing_changed(
+    pair: tuple[Device, Device],
+) -> None:
+    """A look begins where the push before it began: such a backup tells of nothing, and all of that push is missing."""
+    first, _ = pair
+    first.write("a", b"1")
+    settle(first)
+    backup = deepcopy(first.container)
+    first.write("b", b"2")
+    first.reconcile()
+    first.container = backup
+    with pytest.raises(RootIdentityError, match="older"):
+        first.reconcile(entries=())
     assert len(first.contents()) == 2
 
 

@@ -59,3 +59,9 @@ def test_the_latest_of_some() -> None:
 
 def test_a_person_reads_the_serial() -> None:
     assert (SERIALS.name(tag(7)), SERIALS.name(at(8))) == ("version 7", "version 8")
+
+
+def test_a_moment_has_what_was_written_after_it() -> None:
+    assert cursor_of(SERIALS.after(at(5), [tag(3), tag(8), tag(7)])).version == 8
+    assert SERIALS.after(at(5), [tag(3)]) == at(5)
+    assert SERIALS.after(at(0), [tag(8)]) == at(0)  # plain Pithos: every later moment would be from before that
