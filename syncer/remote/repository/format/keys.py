@@ -35,8 +35,6 @@ ChunkId = NewType("ChunkId", bytes)
 KEY_BYTES: Final = 32
 REPOSITORY_BYTES: Final = 16
 SALT_BYTES: Final = 16  # by chance no two of 2^40 objects have the same: 2^-49
-HOLE: Final = ChunkId(bytes(32))
-"""Stands for zeros in lists of chunks. No chunk has it: nobody knows data with this HMAC."""
 
 _PREFIX: Final = b"blocksync-repository/1 "
 

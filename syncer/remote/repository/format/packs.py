@@ -29,7 +29,7 @@ import msgspec
 
 from syncer.errors import DamagedObjectError
 from syncer.remote.repository.format.codec import BadMessage, Codec
-from syncer.remote.repository.format.keys import SALT_BYTES, ChunkId, Content, Keys
+from syncer.remote.repository.format.keys import ChunkId, Content, Keys
 from syncer.remote.repository.format.padding import padded
 from syncer.remote.repository.format.sealed import (
     HEAD_BYTES,
@@ -269,11 +269,6 @@ def read_pack(keys: Keys, content: Content, name: str, raw: bytes) -> tuple[Pack
     reader, view = PackReader(keys, content, ref), memoryview(raw)
     length = reader.trailer_length(len(raw), view[-FOOT_BYTES:])
     return Pack(ref, len(raw), reader.entries(len(raw), view[-length:])), reader
-
-
-def is_ref(ref: PackRef) -> bool:
-    """Whether its parts have the right lengths."""
-    return len(ref.digest) == NAME_BYTES and len(ref.salt) == SALT_BYTES
 
 
 class Fetch(msgspec.Struct, frozen=True):

@@ -26,7 +26,6 @@ from syncer.errors import DamagedObjectError
 from syncer.remote.repository.format.keys import ChunkId
 
 ID_BYTES: Final = 32
-MAX_NODE_BYTES: Final = 16 << 20
 MAX_LEVEL: Final = 24
 _BATCH: Final = 512  # nodes that are asked for at once by who reads all of a map
 _END: Final = 1 << 32

@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from syncer.errors import AuthError, DamagedObjectError, FormatTooNewError, UsageError
-from syncer.remote.repository.format.keys import HOLE, Content, Keys, MasterKey, derive, object_key
+from syncer.remote.repository.format.keys import Content, Keys, MasterKey, derive, object_key
 from syncer.remote.repository.format.recovery import recovery_key, typed_key
 from syncer.remote.repository.format.slots import (
     MAX_SLOTS,
@@ -60,9 +60,6 @@ class TestDerivation:
         keys = derive(MASTER, REPOSITORY)
         made = {object_key(keys, salt, kind) for salt in (SALT, bytes(16)) for kind in (b"p", b"i")}
         assert len(made) == 4
-
-    def test_zeros_have_an_id_like_all_else_and_it_is_not_that_of_a_hole(self) -> None:
-        assert derive(MASTER, REPOSITORY).chunk_id(Content.FILES, bytes(4096)) != HOLE
 
     def test_no_key_is_shown(self) -> None:
         keys = derive(MASTER, REPOSITORY)

@@ -23,8 +23,6 @@ from syncer.remote.repository.format.packs import (
     Pack,
     PackBuilder,
     PackReader,
-    PackRef,
-    is_ref,
     plan,
     read_pack,
 )
@@ -56,7 +54,6 @@ def test_chunks_come_out_as_they_went_in(chunks: list[bytes]) -> None:
     assert msgspec.structs.asdict(found) == msgspec.structs.asdict(pack)
     assert [reader.open(each, raw[each.offset : each.end], CODEC) for each in found.entries] == chunks
     assert len(raw) == pack.size_bytes == padded(len(raw))
-    assert is_ref(pack.ref)
 
 
 def test_a_name_is_the_digest_and_says_nothing() -> None:
@@ -214,8 +211,3 @@ def test_a_small_range_joins_a_long_one_behind_it() -> None:
     small, long = Entry(ids[0], 24, 1000, 1), Entry(ids[1], 3024, 1 << 20, 1)
     far = Entry(ids[2], long.end + MAX_GAP_BYTES + 1, 16 << 20, 1)
     assert [fetch.entries for fetch in plan([far, small, long])] == [[small, long], [far]]
-
-
-def test_a_ref_has_a_digest_and_a_salt() -> None:
-    assert not is_ref(PackRef(b"", SALT))
-    assert not is_ref(PackRef(bytes(32), b""))
