@@ -302,14 +302,7 @@ class Filesystem:
             self.abandon()
             self.fatal.check()
             return
-        self._is_open = False
-        self._background.stop()
-        with ExitStack() as parts:
-            parts.callback(self._volume_lock.release)
-            parts.callback(self.hot.forget)
-            parts.callback(self.blocks.close)
-            parts.callback(self.tree.close)
-            parts.callback(self._stores.staging.close)
+        with self._stopped():
             failure: FlushFailedError | None = None
             for end in (self._sealer.seal_all, self.hot.give_up_all) if seal else ():
                 try:
@@ -326,11 +319,16 @@ class Filesystem:
         """Let go of the volume as a killed process would: nothing is flushed or committed. Idempotent."""
         if not self._is_open:
             return
+        self._stopped().close()
+
+    def _stopped(self) -> ExitStack:
+        """End the work in the background; closing what is returned lets go of the volume."""
         self._is_open = False
         self._background.stop()
-        with ExitStack() as parts:
-            parts.callback(self._volume_lock.release)
-            parts.callback(self.hot.forget)
-            parts.callback(self.blocks.close)
-            parts.callback(self.tree.close)
-            parts.callback(self._stores.staging.close)
+        parts = ExitStack()
+        parts.callback(self._volume_lock.release)  # last: whoever gets the lock finds all of it closed
+        parts.callback(self.hot.forget)
+        parts.callback(self.blocks.close)
+        parts.callback(self.tree.close)
+        parts.callback(self._stores.staging.close)
+        return parts

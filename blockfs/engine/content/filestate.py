@@ -15,7 +15,6 @@ import os
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -24,8 +23,6 @@ from blockfs.engine.content.pagemap import PAGE, PageMap
 from blockfs.engine.durable.failures import Failures
 from blockfs.engine.hot.hotfile import HotFile
 from blockfs.tree.schema import Inode
-
-MAX_SIZE: Final = 2**63 - 1  # loff_t
 
 
 @dataclass(slots=True)

@@ -11,7 +11,6 @@ through. Others keep what they have, below the zeros: which pages of a generatio
 
 from __future__ import annotations
 
-import errno
 import time
 from itertools import islice
 from typing import Final
@@ -20,15 +19,15 @@ from msgspec.structs import replace
 
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS
+from blockfs.engine.content.bounds import checked_end
 from blockfs.engine.content.extents import Extents
-from blockfs.engine.content.filestate import MAX_SIZE, FileState
+from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.generation import StagedGeneration
 from blockfs.engine.content.leaves import void_blocks
 from blockfs.engine.content.resize import Resizer
 from blockfs.engine.content.writer import ContentWriter
 from blockfs.engine.context import Stores
-from blockfs.errors import FsError
 
 _LEAVES_PER_HOLD: Final = 128  # of the engine's lock: some 6 ms; 2 at least, the first one may stay
 _ZEROS: Final = memoryview(bytes(1 << 20))  # of one write: it holds the engine's lock
@@ -48,7 +47,7 @@ class Holes:
 
     def allocate(self, ino: int, offset: int, length: int, *, keeps_size: bool) -> None:
         """See `Files.allocate`."""
-        end = _end(ino, offset, length)
+        end = checked_end(ino, offset, length)
         with self._stores.lock:
             self._table.writable_row(ino)
             state = self._table.get(ino)
@@ -62,7 +61,7 @@ class Holes:
 
     def zero(self, ino: int, offset: int, length: int, *, keeps_size: bool) -> None:
         """See `Files.zero`."""
-        end = _end(ino, offset, length)
+        end = checked_end(ino, offset, length)
         while not self._void_some(ino, offset, end):
             pass
         at = offset
@@ -122,16 +121,3 @@ def _inside(state: FileState, first: int, stop: int) -> list[StagedGeneration]:
         elif any(touched):
             break
     return found
-
-
-def _end(ino: int, offset: int, length: int) -> int:
-    """The end of a range.
-
-    Raises:
-        FsError: EINVAL: it is none; EFBIG: no file reaches so far.
-    """
-    if offset < 0 or length <= 0:
-        raise FsError(errno.EINVAL, f"inode {ino}: {length} bytes at {offset}")
-    if offset + length > MAX_SIZE:
-        raise FsError(errno.EFBIG, f"inode {ino}: a range to {offset + length}")
-    return offset + length

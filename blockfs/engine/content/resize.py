@@ -8,7 +8,6 @@ file or the new one.
 
 from __future__ import annotations
 
-import errno
 import time
 from typing import NamedTuple
 
@@ -17,12 +16,13 @@ from msgspec.structs import replace
 from blockfs.blocks.epochs import EpochHold
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId
-from blockfs.engine.content.filestate import MAX_SIZE, FileState
+from blockfs.engine.content.bounds import check_size
+from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.leaves import set_blocks
 from blockfs.engine.context import Stores
 from blockfs.engine.durable.failing import record
-from blockfs.errors import FsError, MissingBlockError, WouldBlock
+from blockfs.errors import MissingBlockError, WouldBlock
 
 
 class _CutBlock(NamedTuple):
@@ -42,10 +42,7 @@ class Resizer:
 
     def truncate(self, ino: int, size_bytes: int, *, may_block: bool) -> None:
         """See `Files.truncate`."""
-        if size_bytes < 0:
-            raise FsError(errno.EINVAL, f"size {size_bytes}")
-        if size_bytes > MAX_SIZE:
-            raise FsError(errno.EFBIG, f"size {size_bytes}")
+        check_size(ino, size_bytes)
         cut: _CutBlock | None = None
         try:
             while True:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import errno
 import time
 
-from blockfs.engine.content.filestate import MAX_SIZE, FileState
+from blockfs.engine.content.bounds import MAX_SIZE
+from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.generation import StagedGeneration
 from blockfs.engine.content.hostfile import punch, translated, write_pages

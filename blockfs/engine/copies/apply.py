@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from blockfs.blocks.extents import block_count, block_length
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, BlockId
-from blockfs.engine.content.filestate import MAX_SIZE
+from blockfs.engine.content.bounds import MAX_SIZE
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.leaves import set_run
 from blockfs.engine.context import Stores

@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS
+from blockfs.engine.content.bounds import MAX_SIZE
 from blockfs.engine.content.files import Files
-from blockfs.engine.content.filestate import MAX_SIZE, FileState
+from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable, HasHotFileError
 from blockfs.engine.content.leaves import copy_blocks
 from blockfs.engine.content.pagemap import PAGE

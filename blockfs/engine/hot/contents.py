@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from blockfs.engine.content.filestate import MAX_SIZE
+from blockfs.engine.content.bounds import check_size, checked_end
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.hostfile import HostIoError, translated
 from blockfs.engine.context import Stores
 from blockfs.engine.hot.compare import changed_blocks
 from blockfs.engine.hot.folder import Descriptor
-from blockfs.errors import FsError, NoSpaceError, WouldBlock
+from blockfs.errors import NoSpaceError, WouldBlock
 from blockfs.runtime.failures import said
 from blockfs.runtime.fiemap import OddMapError
 from blockfs.runtime.linux import allocate, punch_hole
@@ -136,10 +136,7 @@ class HotContents:
 
     def truncate(self, ino: int, file: Descriptor, size_bytes: int) -> None:
         """Set the size."""
-        if size_bytes < 0:
-            raise FsError(errno.EINVAL, f"inode {ino}: size {size_bytes}")
-        if size_bytes > MAX_SIZE:
-            raise FsError(errno.EFBIG, f"inode {ino}: size {size_bytes}")
+        check_size(ino, size_bytes)
         with translated("hot"):
             os.ftruncate(file.fd, size_bytes)
 
@@ -176,16 +173,3 @@ class HotContents:
             if length % _PAGE and not (offset + length == size and to + length >= there):
                 length -= length % _PAGE
             return length if length and clone_range(source.fd, destination.fd, offset, length, to) else 0
-
-
-def checked_end(ino: int, offset: int, length: int) -> int:
-    """The end of a range.
-
-    Raises:
-        FsError: EINVAL: it is none; EFBIG: no file reaches so far.
-    """
-    if offset < 0 or length <= 0:
-        raise FsError(errno.EINVAL, f"inode {ino}: {length} bytes at {offset}")
-    if offset + length > MAX_SIZE:
-        raise FsError(errno.EFBIG, f"inode {ino}: a range to {offset + length}")
-    return offset + length
