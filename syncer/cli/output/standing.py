@@ -6,18 +6,22 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import msgspec
 
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import shown
 from blockfs.runtime.terminal import Paint, Painted, fitting, size_of
 from blockfs.runtime.units import counted, format_size
 from syncer.cli.output import columns
+from syncer.cli.registry.roots import BadRecord, LinkedRoot
+from syncer.core.model import RelPath
+from syncer.engine.root_state import LastCycle
+from syncer.local.twins.held import Held
+from syncer.state.schema import Problem
 from syncer.watch.cyclewords import SOURCES, TO_PEERS
-
-if TYPE_CHECKING:
-    from syncer.cli.registry.roots import BadRecord
-    from syncer.cli.verbs.status import RootStatus
+from syncer.watch.live import RootLive
 
 _STATES: Final = {
     "safety stop": Paint.BAD,
@@ -35,6 +39,34 @@ _STATES: Final = {
 _RANKS: Final = {state: rank for rank, state in enumerate(_STATES)}
 _ABOUT: Final = 4  # lines of the screen that are no root: what is said above, the headings, and the next prompt
 _LEAST: Final = 3  # of a list that is cut so many lines are shown, however small the screen is
+
+
+class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one root without asking the server.
+
+    Attributes:
+        condition: "ok"; "running"; "never" reconciled; "degraded": the last cycle left something undone or broke off;
+            "away": the folder or mount that was linked is not there.
+        detail: Why it is degraded or away.
+        shared: The last cycle in which blocks came from elsewhere than the server, or went to peers.
+        conflicts: Paths of conflict copies that nobody has dealt with.
+        live: What the daemon says of it; None: it is not watched.
+        lan_off: Why devices on the LAN are neither asked nor answered; empty if they may be.
+        lan_passphrase: Their key is made from a passphrase, not the one on the server.
+        twins: Copies of large files by which the next look finds what has changed.
+    """
+
+    root: LinkedRoot
+    condition: str
+    detail: str
+    last: LastCycle | None
+    shared: LastCycle | None
+    problems: list[Problem]
+    conflicts: list[RelPath]
+    live: RootLive | None
+    lan_off: str = ""
+    lan_passphrase: bool = False
+    twins: Held = Held(files=0, bytes=0)
 
 
 def state_of(status: RootStatus) -> Painted:

@@ -13,7 +13,7 @@ from syncer.local.folder.identity import open_folder
 
 
 def condition_of(linked: LinkedRoot, last: LastCycle | None) -> tuple[str, str]:
-    """How a root stands, in a word, and why: see `syncer.cli.verbs.status.RootStatus`."""
+    """How a root stands, in a word, and why: see `syncer.cli.output.standing.RootStatus`."""
     holder = holder_of(os.path.join(linked.state, "lock"))
     if holder is not None:
         return "running", f"process {holder}"

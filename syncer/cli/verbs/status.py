@@ -12,51 +12,21 @@ import msgspec
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from syncer.cli.lan.peering import switched_off
 from syncer.cli.output import standing
-from syncer.cli.output.standing import time_text
+from syncer.cli.output.standing import RootStatus, time_text
 from syncer.cli.registry.condition import condition_of
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
 from syncer.core.conflict import CONFLICT_MARK
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict
-from syncer.core.model import RelPath
 from syncer.core.paths import join
 from syncer.engine.root_state import SHARED, LastCycle, RootState
 from syncer.errors import EXPECTED, UsageError
 from syncer.local.folder.identity import open_folder
 from syncer.local.twins.held import Held, held
 from syncer.state.keyfile import KeyFile
-from syncer.state.schema import Problem
 from syncer.state.statedb import StateDB
 from syncer.watch import control
 from syncer.watch.live import RootLive
-
-
-class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one root without asking the server.
-
-    Attributes:
-        condition: "ok"; "running"; "never" reconciled; "degraded": the last cycle left something undone or broke off;
-            "away": the folder or mount that was linked is not there.
-        detail: Why it is degraded or away.
-        shared: The last cycle in which blocks came from elsewhere than the server, or went to peers.
-        conflicts: Paths of conflict copies that nobody has dealt with.
-        live: What the daemon says of it; None: it is not watched.
-        lan_off: Why devices on the LAN are neither asked nor answered; empty if they may be.
-        lan_passphrase: Their key is made from a passphrase, not the one on the server.
-        twins: Copies of large files by which the next look finds what has changed.
-    """
-
-    root: LinkedRoot
-    condition: str
-    detail: str
-    last: LastCycle | None
-    shared: LastCycle | None
-    problems: list[Problem]
-    conflicts: list[RelPath]
-    live: RootLive | None
-    lan_off: str = ""
-    lan_passphrase: bool = False
-    twins: Held = Held(files=0, bytes=0)
 
 
 @click.command("status")

@@ -12,8 +12,8 @@ from blockfs.exitcodes import ExitCode
 from blockfs.runtime.terminal import Paint
 from syncer.cli.output import live as followed
 from syncer.cli.output import peers, reporter, standing
+from syncer.cli.output.standing import RootStatus
 from syncer.cli.registry.roots import LinkedRoot, RootRecord, encoded_path
-from syncer.cli.verbs.status import RootStatus
 from syncer.core.model import RelPath
 from syncer.engine.report import CHANGES, Report
 from syncer.engine.root_state import LastCycle

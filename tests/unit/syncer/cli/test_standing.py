@@ -13,9 +13,9 @@ import pytest
 
 from syncer.cli.output import live as live_table
 from syncer.cli.output import standing
+from syncer.cli.output.standing import RootStatus
 from syncer.cli.registry.roots import LinkedRoot, RootRecord, encoded_path
 from syncer.cli.verbs import plan
-from syncer.cli.verbs.status import RootStatus
 from syncer.core.model import RelPath
 from syncer.engine.root_state import LastCycle
 from syncer.state.schema import Problem
