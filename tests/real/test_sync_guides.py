@@ -30,7 +30,7 @@ EXPECTED = {
     "conflicts": (
         "exit code 4",
         "it is a conflict",
-        "1 conflict copies",
+        "1 conflict copy",
         "written on the desktop",
         "no conflict copies",
     ),

@@ -8,7 +8,7 @@ import socket
 import click
 
 from blockfs.runtime.output import JsonValue, json_line, note, shown
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from syncer.cli.output import columns
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry, encoded_path
 from syncer.cli.session.many_roots import for_each
@@ -95,7 +95,7 @@ def _show(linked: LinkedRoot, found: list[ConflictCopy]) -> None:
         )
         for conflict in found
     ]
-    title = f"{shown(linked.path)}: {len(found)} conflict copies"
+    title = f"{shown(linked.path)}: {counted(len(found), 'conflict copy', 'conflict copies')}"
     columns.show(title, ("made by", "at", ">size", ">original", "they", "copy"), rows)
 
 
