@@ -169,6 +169,7 @@ def test_link_refuses_what_would_mix_shares(sync: Sync, pair: tuple[Path, Path],
     first, _second = pair
     token = ("--token-file", sync.token_file)
     sync("link", first, sync.url, *token)  # again: fine
+    assert "its token is renewed" in sync.err
     sync("link", first, sync.url + "-other", *token, expect=2)
     assert "--relink" in sync.err
     (first / "below").mkdir()

@@ -151,9 +151,8 @@ def command(
     _check_blocks(grid, remote.url)
     if known is not None and not relink:
         linked = registry.write(_with(choices, remote, known.record), remote.token)
-        told = (
-            f"{shown(path)} is linked to {remote.url} already; its {'key' if linked.in_repository else 'token'} is kept"
-        )
+        become = "key is kept" if linked.in_repository else "token is renewed"
+        told = f"{shown(path)} is linked to {remote.url} already; its {become}"
     else:
         linked = _link(registry, known, path, remote, volume, grid, choices)
         told = f"linked {shown(path)} to {remote.url}"
