@@ -185,8 +185,7 @@ def _repair_blocks(work: _Work) -> None:
         return
     work.step("making the block index anew, verifying every block")
     rebuilt = rebuild_index(path)
-    lost_pins = "" if rebuilt.pins is not None else "; pins are lost: run `blocksync reconcile` before the next gc"
-    work.say("block-index", problem, f"made anew with {counted(rebuilt.blocks, 'block', 'blocks')}{lost_pins}")
+    work.say("block-index", problem, f"made anew with {counted(rebuilt.blocks, 'block', 'blocks')}")
     for finding in rebuilt.findings:
         work.say("segment", finding, "")
 
