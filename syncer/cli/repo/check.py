@@ -76,5 +76,6 @@ def _tell(url: str, found: Findings) -> None:
         packs = counted(found.unnamed_packs, "pack is", "packs are")
         note(f"{packs} named by no index: left by who was cut short, or just being written")
     if found.problems:
-        note("What to do: put the objects that are named back from a copy of the store, if it keeps one. Else make a")
-        note("new repository, and link a device to it that has the files. Don't run gc or repack on this one before.")
+        note("What to do: put the objects that are named back from a copy of the store, if it keeps one.")
+        note("Else make a new repository, and link a device to it that has the files.")
+        note("Don't run gc or repack on this one before.")

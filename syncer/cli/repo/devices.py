@@ -65,8 +65,8 @@ def forget_command(device: str, place: Place, as_json: bool) -> None:
         json_line("forgotten", _fields(place.url, gone))
         return
     tell(f"forgotten: {gone.device.hex()}  {gone.name}")
-    note("A device that was stolen still has the repository's key, and removing a passphrase does not change that: to")
-    note("lock it out make a new repository, link the other devices to it, and delete this one.")
+    note("A device that was stolen still has the repository's key; removing a passphrase does not change that.")
+    note("To lock it out, make a new repository, link the other devices to it, and delete this one.")
 
 
 def _fields(url: str, device: Device) -> dict[str, JsonValue]:

@@ -72,8 +72,8 @@ def command(place: Place, block_size: str, label: str | None, as_json: bool) -> 
         return
     tell(f"made the repository {kept.repository.hex()} in {info.text}, blocks of {format_size(grid)}")
     tell(f"recovery key: {recovery}")
-    note("Write the recovery key down, and keep it where the passphrase is not: it is shown only now, and opens")
-    note("the repository if the passphrase is lost. Who has lost both has lost what is in it.")
+    note("Write the recovery key down, and keep it where the passphrase is not: it is shown only now.")
+    note("It opens the repository if the passphrase is lost. Who has lost both has lost what is in it.")
 
 
 async def _refuse_what_is_there(store: BlobStore, url: str) -> None:
