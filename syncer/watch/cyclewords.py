@@ -1,4 +1,4 @@
-"""What a cycle did, and where its blocks came from: in the words that the page and all commands have for it. Pure."""
+"""What a cycle did, where its blocks came from, and who tells of changes, in the words of all commands. Pure."""
 
 from __future__ import annotations
 
@@ -13,6 +13,13 @@ SOURCES: Final = {
     "blocks_from_own": "from the root itself",
 }
 """Where blocks came from: the key of a cycle's counts, and in words."""
+
+FOLLOWING: Final = {
+    "changes": "the server tells of changes",
+    "polling": "the server is asked now and then",
+    "files": "the repository's directory is watched",
+}
+"""How the server's changes are noticed: `RootLive.following`, and in words."""
 
 TO_PEERS: Final = "to peers"
 _WORDS: Final = {"conflicts": ("conflict", "conflicts")}

@@ -20,7 +20,7 @@ from syncer.core.model import RelPath
 from syncer.engine.root_state import LastCycle
 from syncer.local.twins.held import Held
 from syncer.state.schema import Problem
-from syncer.watch.cyclewords import SOURCES, TO_PEERS
+from syncer.watch.cyclewords import FOLLOWING, SOURCES, TO_PEERS
 from syncer.watch.live import RootLive
 
 _STATES: Final = {
@@ -241,8 +241,10 @@ def _watched(status: RootStatus) -> str:
     live = status.live
     if live is None:
         return "no: paused" if status.root.paused else "no: `blocksync watch` is not running"
-    how = f"{live.phase}, by {live.watching}; others' changes by {live.following}"
-    return "; ".join([how, *(text for text in (live.detail, *live.degraded) if text)])
+    how: list[str] = [live.phase]
+    if live.following and live.phase != "paused":
+        how += [f"changes here by {live.watching}", FOLLOWING.get(live.following, live.following)]
+    return "; ".join([*how, *(text for text in (live.detail, *live.degraded) if text)])
 
 
 def time_text(ns: int) -> str:

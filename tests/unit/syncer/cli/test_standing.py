@@ -92,6 +92,24 @@ def test_it_is_told_where_blocks_came_from_also_of_a_cycle_of_an_older_release(
     assert f"{own} from the root itself" in " ".join(screen.getvalue().split())
 
 
+@pytest.mark.parametrize(
+    ("following", "phase", "told"),
+    [
+        ("changes", "idle", "idle; changes here by inotify; the server tells of changes"),
+        ("polling", "idle", "idle; changes here by inotify; the server is asked now and then"),
+        ("changes", "paused", "paused"),
+        ("", "starting", "starting"),
+    ],
+)
+def test_how_changes_are_noticed_is_told_in_words(
+    screen: Screen, made: Callable[..., RootStatus], following: str, phase: Phase, told: str
+) -> None:
+    now = RootLive(root="", uuid="u", phase=phase, since=NOW_S, watching="inotify", following=following)
+    screen.show(made(live=now))
+    (line,) = [line for line in screen.lines if "watched" in line]
+    assert line.endswith(f"  {told}")
+
+
 def test_ten_roots_and_a_safety_stop_are_one_screen(screen: Screen, made: Callable[..., RootStatus]) -> None:
     roots = [made(b"/home/ann/folder-%d" % number) for number in range(9)]
     screen.overview([*roots, made(condition="degraded", live=live("consent", STOP))])
