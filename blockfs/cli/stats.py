@@ -29,10 +29,8 @@ def command(path: bytes, as_json: bool, as_metrics: bool, as_map: bool) -> None:
     Figures are of the last commit, at most a second old, of what the kernel has handed over; `blocksync flush` first
     for exact ones.
     """
-    if as_json and as_metrics:
-        raise UsageError("either --json or --metrics")
-    if as_map and as_metrics:
-        raise UsageError("either --map or --metrics")
+    if as_metrics and (as_json or as_map):
+        raise UsageError("--metrics is text for Prometheus: it goes with neither --json nor --map")
     place = place_of(path)
     if as_map:
         importlib.import_module("blockfs.cli.maps").show(place, path, as_json=as_json)

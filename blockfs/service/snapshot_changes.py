@@ -23,7 +23,7 @@ def snapshot_named(view: CommittedView, name: bytes) -> tuple[int, SnapshotRow]:
     top = view.lookup(SNAPSHOTS_INO, name)
     row = None if top is None else view.snapshot(top)
     if top is None or row is None:
-        raise NotFoundError(f"there is no snapshot {shown(name)}")
+        raise NotFoundError(f"there is no snapshot {shown(name)}; `blocksync snapshot list` shows which there are")
     return top, row
 
 

@@ -53,7 +53,9 @@ def errors_of_lookup(name: bytes) -> Iterator[None]:
         yield
     except FsError as error:
         if error.errno in {errno.ENOENT, errno.EINVAL, errno.ENAMETOOLONG}:
-            raise NotFoundError(f"there is no snapshot {shown(name)}") from error
+            raise NotFoundError(
+                f"there is no snapshot {shown(name)}; `blocksync snapshot list` shows which there are"
+            ) from error
         raise
 
 

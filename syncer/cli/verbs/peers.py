@@ -38,7 +38,7 @@ def command(context: click.Context, as_json: bool, follow: bool, as_metrics: boo
             raise UsageError(f"give --json, --follow and --metrics after {context.invoked_subcommand}, if it has them")
         return
     if as_metrics and (as_json or follow):
-        raise UsageError("either --metrics, or --json and --follow")
+        raise UsageError("--metrics is text for Prometheus: it goes with neither --json nor --follow")
     socket = Registry(os.environ).socket
     if as_metrics:
         # Loaded where it is asked for: the library is dear, and no other verb wants it.
