@@ -49,7 +49,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
         atomic: A condition holds with its write. False: what was overwritten unseen is found afterwards.
         moves_trees: Most objects of a directory that is moved, and told as moved, as one; 0: object by object.
         holds_back: Writes are seen by others only after a commit.
-        keeps_versions: Older versions of an object can be read.
         waits: How a change is noticed, for `status`: the remote tells of it, it is asked now and then, or files are
             watched.
         reads: So many contents of one block may come by one request; 1: each by its own.
@@ -58,7 +57,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     atomic: bool
     moves_trees: int
     holds_back: bool
-    keeps_versions: bool
     waits: Literal["told", "polling", "files"]
     reads: int
 

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from syncer.core.paths import PRIVATE
 from syncer.protocol.pithos.names import container_name_problem, object_name_problem, quote_name
+from syncer.remote.http.address import PORTS, origin_of
 
 PRIVATE_NAME: Final = PRIVATE.decode()
 _SCHEMES: Final = {"pithos+http": "http", "pithos+https": "https"}
-_PORTS: Final = {"http": 80, "https": 443}
 
 
 class RemoteUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,8 +40,7 @@ class RemoteUrl(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def origin(self) -> str:
         """Scheme, host and port, as messages name a server."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return origin_of(self.scheme, self.host, self.port)
 
     @property
     def container_path(self) -> str:
@@ -97,7 +96,7 @@ def parse_url(text: str) -> RemoteUrl:
     return RemoteUrl(
         scheme=scheme,
         host=parts.hostname,
-        port=_PORTS[scheme] if port is None else port,
+        port=PORTS[scheme] if port is None else port,
         base="/".join(segments[:-2]),
         account=segments[-2],
         container=segments[-1],

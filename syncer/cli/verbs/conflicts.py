@@ -12,7 +12,6 @@ from blockfs.runtime.units import counted, format_size
 from syncer.cli.output import columns
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry, encoded_path
 from syncer.cli.session.many_roots import for_each
-from syncer.core.base import BaseIndex
 from syncer.core.conflict import parse_conflict_name
 from syncer.local.verbs.conflict_copies import ConflictCopy, Desk, Version, walk
 from syncer.state.statedb import StateDB
@@ -56,12 +55,6 @@ def find(linked: LinkedRoot) -> list[ConflictCopy]:
         return desk.copies(path for path in base.by_path if parse_conflict_name(path.rpartition(b"/")[2]) is not None)
     finally:
         desk.close()
-
-
-def load_base(linked: LinkedRoot) -> BaseIndex:
-    """What both sides last agreed on; also while a cycle is running."""
-    with StateDB.open(linked.state, read_only=True) as database:
-        return database.load_base()
 
 
 def _fields(linked: LinkedRoot, conflict: ConflictCopy) -> dict[str, JsonValue]:

@@ -8,10 +8,10 @@ import click
 
 from blockfs.runtime.output import json_line, note, shown
 from syncer.cli.registry.roots import PATH, Registry
-from syncer.cli.verbs.conflicts import load_base
 from syncer.core.model import RelPath
 from syncer.errors import NotFoundError, UsageError
 from syncer.local.verbs.conflict_copies import ConflictCopy, Desk
+from syncer.state.statedb import StateDB
 
 
 @click.command("resolve")
@@ -30,7 +30,8 @@ def command(path: bytes, take: str, as_json: bool) -> None:
     kept the name. What is given up goes to the trash, here at once and on other devices with the next cycles.
     """
     linked, inside = Registry(os.environ).containing(path)
-    desk = Desk(linked.path, load_base(linked))
+    with StateDB.open(linked.state, read_only=True) as database:  # also while a cycle is running
+        desk = Desk(linked.path, database.load_base())
     try:
         found = _chosen(desk, inside, path)
         done = {"local": desk.take_local, "remote": desk.take_remote, "both": desk.take_both}[take](found)

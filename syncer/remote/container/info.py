@@ -45,7 +45,6 @@ class ContainerInfo(msgspec.Struct, frozen=True, kw_only=True):
             atomic=self.atomic,
             moves_trees=subtree.MAX_OBJECTS if wire.EXTENSION_SUBTREES in self.extensions else 0,
             holds_back=False,
-            keeps_versions=True,
             waits="told" if wire.EXTENSION_CHANGES in self.extensions else "polling",
             reads=bulk_read.MAX_OBJECTS if wire.EXTENSION_BULK_READ in self.extensions else 1,
         )

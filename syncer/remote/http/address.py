@@ -7,7 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-_PORTS: Final = {"http": 80, "https": 443}
+PORTS: Final = {"http": 80, "https": 443}
+"""Which port a scheme has where none is named."""
 
 
 class HttpAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,11 +29,15 @@ class HttpAddress(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def origin(self) -> str:
         """Scheme, host and port, as messages name a server."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}"
+        return origin_of(self.scheme, self.host, self.port)
 
     def __str__(self) -> str:
         return self.origin + self.path
+
+
+def origin_of(scheme: str, host: str, port: int) -> str:
+    """Scheme, host and port; an address of IPv6 gets its brackets."""
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
 
 
 def parse_address(text: str) -> HttpAddress:
@@ -43,13 +48,13 @@ def parse_address(text: str) -> HttpAddress:
     """
     parts = urlsplit(text)
     port = parts.port
-    if parts.scheme not in _PORTS or not parts.hostname:
+    if parts.scheme not in PORTS or not parts.hostname:
         raise ValueError("expected http(s)://HOST[:PORT][/PATH]")
     if parts.username is not None or parts.query or parts.fragment or not text.isascii() or not text.isprintable():
         raise ValueError("no credentials, query, fragment or unquoted characters, please")
     return HttpAddress(
         scheme=parts.scheme,
         host=parts.hostname,
-        port=_PORTS[parts.scheme] if port is None else port,
+        port=PORTS[parts.scheme] if port is None else port,
         path=parts.path.rstrip("/").replace(" ", "%20"),
     )

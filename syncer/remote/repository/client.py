@@ -173,7 +173,6 @@ class RepositoryClient:
                 atomic=True,
                 moves_trees=0,
                 holds_back=True,
-                keeps_versions=False,
                 waits=store.waits,
                 reads=MOST_AT_ONCE,
             ),

@@ -17,12 +17,11 @@ def can(block_size: int, *extensions: str, atomic: bool = True) -> Capabilities:
     ).told.can
 
 
-def test_plain_pithos_can_nothing_but_keep_versions() -> None:
+def test_plain_pithos_can_nothing() -> None:
     assert can(4 * MIB, atomic=False) == Capabilities(
         atomic=False,
         moves_trees=0,
         holds_back=False,
-        keeps_versions=True,
         waits="polling",
         reads=1,
     )
