@@ -25,34 +25,34 @@ async def run_waves(
         perform: Does actions that do not need each other. What concerns one of them it deals with itself; what it
             raises ends the run.
     """
-    for batch in batches(actions, kind_of):
-        for wave in waves(batch):
+    for run in runs(actions, kind_of):
+        for wave in waves(run):
             await perform(wave)
 
 
-def waves(batch: Sequence[Action]) -> Iterator[list[Action]]:
+def waves(run: Sequence[Action]) -> Iterator[list[Action]]:
     """Cut a run into lists of actions that do not need each other.
 
     Directories, and what they need, come first, level by level: a wave ends with its slowest action, so files are not
     spread over the levels.
     """
-    needs = dependencies(batch)
-    first = {at for at, action in enumerate(batch) if isinstance(action, Mkdir)}
-    for at in range(len(batch) - 1, -1, -1):
+    needs = dependencies(run)
+    first = {at for at, action in enumerate(run) if isinstance(action, Mkdir)}
+    for at in range(len(run) - 1, -1, -1):
         if at in first:
             first.update(needs[at])
-    for chosen in (sorted(first), [at for at in range(len(batch)) if at not in first]):
+    for chosen in (sorted(first), [at for at in range(len(run)) if at not in first]):
         rank: dict[int, int] = {}
         found: list[list[Action]] = []
         for at in chosen:
             rank[at] = max((rank[need] + 1 for need in needs[at] if need in rank), default=0)
             if rank[at] == len(found):
                 found.append([])
-            found[rank[at]].append(batch[at])
+            found[rank[at]].append(run[at])
         yield from found
 
 
-def batches(actions: Iterable[Action], kind_of: Callable[[Nid], Kind | None]) -> Iterator[list[Action]]:
+def runs(actions: Iterable[Action], kind_of: Callable[[Nid], Kind | None]) -> Iterator[list[Action]]:
     """Cut the actions into runs between barriers; a barrier is a run of its own."""
     run: list[Action] = []
     for action in actions:
@@ -76,12 +76,12 @@ def is_barrier(action: Action, kind_of: Callable[[Nid], Kind | None]) -> bool:
     return isinstance(action, Move | Park)
 
 
-def dependencies(batch: Sequence[Action]) -> list[list[int]]:
+def dependencies(run: Sequence[Action]) -> list[list[int]]:
     """For each action of a run the earlier ones that it needs, by position."""
     made_by: dict[Nid, int] = {}
     freed: dict[RelPath, int] = {}  # who makes something may wait for what has its name
     needs: list[list[int]] = []
-    for position, action in enumerate(batch):
+    for position, action in enumerate(run):
         nids = [action.nid]
         if isinstance(action, Mkdir | Create):
             nids.append(action.parent)

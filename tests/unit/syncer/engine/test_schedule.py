@@ -23,7 +23,7 @@ from syncer.core.model import (
     Trash,
     Update,
 )
-from syncer.engine.schedule import batches, dependencies, is_barrier, run_waves, waves
+from syncer.engine.schedule import dependencies, is_barrier, run_waves, runs, waves
 
 NO_META = Meta()
 
@@ -74,10 +74,10 @@ one_action = st.one_of(
 
 
 @given(st.lists(one_action, max_size=20))
-def test_batches_keep_all_actions_in_order(actions: list[Action]) -> None:
-    cut = list(batches(actions, kind_of))
-    assert [action for batch in cut for action in batch] == actions
-    assert all(len(batch) == 1 or not any(is_barrier(action, kind_of) for action in batch) for batch in cut)
+def test_runs_keep_all_actions_in_order(actions: list[Action]) -> None:
+    cut = list(runs(actions, kind_of))
+    assert [action for run in cut for action in run] == actions
+    assert all(len(run) == 1 or not any(is_barrier(action, kind_of) for action in run) for run in cut)
 
 
 def test_an_update_waits_for_its_conflict_copy() -> None:
