@@ -10,7 +10,7 @@ import msgspec
 from blockfs.exitcodes import ExitCode
 from syncer.ui.ports import CycleFacts, Pending, RootFacts
 from syncer.ui.words import THIN, counted, moment, name, number, plain, size, span
-from syncer.watch.cyclewords import SOURCES, TO_PEERS, changed
+from syncer.watch.cyclewords import FOLLOWING, SOURCES, TO_PEERS, changed
 from syncer.watch.live import RootLive
 
 Tone = Literal["good", "busy", "warn", "bad", "off"]
@@ -33,11 +33,6 @@ _CONDITIONS: Final[dict[str, tuple[str, Tone]]] = {
     "degraded": ("Not watched", "warn"),
     "away": ("Not there", "warn"),
     "damaged": ("Damaged", "bad"),
-}
-_FOLLOWING: Final = {
-    "changes": "the server tells of changes",
-    "polling": "the server is asked now and then",
-    "files": "the repository's directory is watched",
 }
 NOT_ALL: Final = "In step, but for some"
 WITH_CONFLICTS: Final = "In step, with conflicts"
@@ -318,7 +313,7 @@ def _given(shared: CycleFacts | None) -> str:
 def _watched(live: RootLive | None) -> str:
     if live is None or not live.following:
         return ""
-    return f"changes here by {live.watching}; {_FOLLOWING.get(live.following, live.following)}"
+    return f"changes here by {live.watching}; {FOLLOWING.get(live.following, live.following)}"
 
 
 def _pending(pending: Pending, now_s: float) -> PendingView:
