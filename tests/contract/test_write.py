@@ -110,7 +110,8 @@ def test_what_several_files_of_a_repository_share_travels_once(repository: Subje
         before = client.counters.snapshot()
         for part in (orders[:4], orders[4:]):
             assert all(isinstance(one, Stored) for one in await write_list(client, part, Shelf(files)))
-        assert client.counters.since(before).bytes_sent < 1.5 * len(shared)
+        # Chunks, of about a block each, and not bytes: where a store is slow to answer some are sent again.
+        assert client.counters.since(before).blocks_sent < 1.5 * len(shared) / BLOCK
         for number, data in enumerate(files):
             assert await fetch(client, await must_head(client, f"image-{number}")) == data
 
