@@ -65,12 +65,29 @@ def changed_blocks(stores: Stores, ino: int, fd: int, size_bytes: int) -> list[t
                     dirty = dirty_blocks(ours, _extents_of(stored, before), size_bytes, block_size)
                     leaves = {leaf for first, last in dirty for leaf in range(first // LEAF_IDS, -(-last // LEAF_IDS))}
                     stores.places.forget(key for leaf, key in stored.keys if leaf in leaves)
+                    last = size_bytes // block_size
+                    if not (dirty and dirty[-1][1] > last) and _reaches_over(stores, ino, size_bytes):
+                        dirty.append((last, last + 1))
                     return dirty
             except (OddMapError, OSError):
                 pass
             stores.places.forget(key for _, key in stored.keys)
         ours = [(offset, UNKNOWN, length) for offset, length in data_extents(fd)]
     return dirty_blocks(ours, list(_all_unknown(stores, ino)), size_bytes, block_size)
+
+
+def _reaches_over(stores: Stores, ino: int, size_bytes: int) -> bool:
+    """Whether the leaves' last block is longer than the file has it: btrfs may share a page in which the file was cut."""
+    number, rest = divmod(size_bytes, stores.block_size)
+    leaf, place = divmod(number, LEAF_IDS)
+    with stores.lock:
+        index, key = next(iter(stores.tree.leaf_keys(ino, leaf)), (-1, None))
+        ids = b"" if key is None or index != leaf else stores.tree.leaf_ids(key)
+    block_id = BlockId(ids[place * ID_SIZE : (place + 1) * ID_SIZE])
+    if not rest or not block_id or block_id == ZERO_BLOCK:
+        return False
+    with stores.blocks.places([block_id]) as (found,):
+        return found is None or found.length > rest
 
 
 def _all_unknown(stores: Stores, ino: int) -> Iterator[Extent]:
