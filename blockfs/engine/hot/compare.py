@@ -77,7 +77,7 @@ def changed_blocks(stores: Stores, ino: int, fd: int, size_bytes: int) -> list[t
 
 
 def _reaches_over(stores: Stores, ino: int, size_bytes: int) -> bool:
-    """Whether the leaves' last block is longer than the file has it: btrfs may share a page in which the file was cut."""
+    """Whether the leaves' last block is longer than in the file: btrfs may still share a page in which that was cut."""
     number, rest = divmod(size_bytes, stores.block_size)
     leaf, place = divmod(number, LEAF_IDS)
     with stores.lock:
