@@ -79,12 +79,14 @@ def changed_blocks(stores: Stores, ino: int, fd: int, size_bytes: int) -> list[t
 def _reaches_over(stores: Stores, ino: int, size_bytes: int) -> bool:
     """Whether the leaves' last block is longer than in the file: btrfs may still share a page in which that was cut."""
     number, rest = divmod(size_bytes, stores.block_size)
+    if not rest:
+        return False
     leaf, place = divmod(number, LEAF_IDS)
     with stores.lock:
         index, key = next(iter(stores.tree.leaf_keys(ino, leaf)), (-1, None))
         ids = b"" if key is None or index != leaf else stores.tree.leaf_ids(key)
     block_id = BlockId(ids[place * ID_SIZE : (place + 1) * ID_SIZE])
-    if not rest or not block_id or block_id == ZERO_BLOCK:
+    if not block_id or block_id == ZERO_BLOCK:
         return False
     with stores.blocks.places([block_id]) as (found,):
         return found is None or found.length > rest
