@@ -9,7 +9,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -95,16 +95,17 @@ class Sync:
 
 
 def content(root: Path) -> dict[str, bytes | str]:
-    """All files, links and folders of a root, the private folder left out."""
+    """All files, links and folders of a root, the private folder left out; one that a daemon takes away meanwhile, too."""
     found: dict[str, bytes | str] = {}
     for path in root.rglob("*"):
         key = str(path.relative_to(root))
         if key.split("/", maxsplit=1)[0] == ".blocksync":
             continue
-        if path.is_symlink():
-            found[key] = f"-> {path.readlink()}"
-        else:
-            found[key] = "folder" if path.is_dir() else path.read_bytes()
+        with suppress(FileNotFoundError):
+            if path.is_symlink():
+                found[key] = f"-> {path.readlink()}"
+            else:
+                found[key] = "folder" if path.is_dir() else path.read_bytes()
     return found
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from syncer.cli.lan.solitude import LOOKS, Solitude
 from syncer.peer.links.capability import CAP_NET_RAW
 from tests import effort
 from tests.kit.netns import Lan
@@ -348,10 +349,26 @@ def a_reconcile_that_lacks_nothing_loads_nothing_that_talks_with_peers(two: tupl
     assert set(json.loads(ended.stderr)) <= KEY_RULES
 
 
+def a_reconcile_that_was_always_alone_has_a_small_pull_from_the_server(two: tuple[Machine, Machine]) -> None:
+    """It loads nothing that talks with peers, either; one that was not alone the last time asks them."""
+    one, other = two
+    for machine in two:
+        machine("reconcile", machine.root)
+    (one.root / "file").write_bytes(bytes(range(256)) * 256)
+    one("reconcile", one.root)
+    (state,) = other.node.home.glob(".local/state/blocksync/roots/*")
+    for _ in range(LOOKS):
+        Solitude(str(state / "alone")).looked(heard=False)
+    ended = other.node.run(sys.executable, "-c", _LOADED, "reconcile", other.root)
+    assert (other.root / "file").stat().st_size == 1 << 16
+    assert set(json.loads(ended.stderr)) <= KEY_RULES
+
+
 CASES = (
     a_reconcile_without_a_daemon_asks_its_neighbour,
     a_reconcile_that_lacks_nothing_loads_nothing_that_talks_with_peers,
     a_daemon_that_may_open_a_packet_socket_gives_the_right_up,
+    a_reconcile_that_was_always_alone_has_a_small_pull_from_the_server,
     one_pull_has_blocks_of_this_machine_of_a_neighbour_and_of_the_server,
     what_one_daemon_gives_another_gets,
     daemons_of_one_share_find_each_other_and_show_it,

@@ -5,6 +5,7 @@ With its own it is a member as a daemon is: it answers, and gives what its root 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # imported when a block is missing: with it come ciphers
 
     from syncer.blocks.recent import RecentBlocks
     from syncer.engine.share.sharing import SharedRoot
+    from syncer.peer.exchange.circle import ShareCircle
     from syncer.peer.session.keyring import RootKey
     from syncer.ports.blocks import BlockSource
     from syncer.watch.lan import Lan, Member
@@ -40,6 +42,7 @@ PARTS: Final = (
 )
 """What talks with peers: each of these loads a few milliseconds' worth of it, and all together everything."""
 
+LOOK_S: Final = 0.02  # who was there would mostly have been heard; a shorter look tells nothing
 ATTEND_S: Final = 1.0  # so often a command looks for what a daemon is told: four files, 0.1 ms
 
 
@@ -85,7 +88,11 @@ def peers_for(
     """
     if is_silent(environment) or no_peers or switched_off(root, registry, environment):
         return ()
-    return (LazySource(partial(_opened, root, registry, environment, giving)),)
+
+    def later_s() -> float:
+        return 0.0 if os.path.exists(registry.socket) else root.solitude.later_s()  # a daemon knows who is there
+
+    return (LazySource(partial(_opened, root, registry, environment, giving), later_s),)
 
 
 @asynccontextmanager
@@ -158,13 +165,20 @@ async def _own(
 
         lan = Lan(make, warms=False)
         lan.attend(uuid, member)
+        circle: ShareCircle | None = None
+        looked_since = math.inf
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(lan.run)
                 nursery.start_soon(_attend, lan, uuid, look, member)
-                yield await lan.source(uuid)
+                source = await lan.source(uuid)
+                circle, looked_since = made[-1].circle(uuid) if made else None, trio.current_time()
+                yield source
                 nursery.cancel_scope.cancel()
         finally:
+            heard = circle is not None and circle.last_heard_s > -math.inf
+            if heard or trio.current_time() - looked_since >= LOOK_S:
+                root.solitude.looked(heard=heard)
             if giving is not None:
                 giving.blocks = sum(each.uploads.blocks for each in made)
                 giving.bytes = sum(each.uploads.bytes for each in made)

@@ -4,6 +4,7 @@
 <uuid>/root.json   what is linked to what; written last by `link` and removed first by `unlink`: no root without it
 <uuid>/paused      there: `blocksync watch` leaves the root alone
 <uuid>/no-peers    there: the root has nothing to do with devices on the network
+<uuid>/alone       how often in a row a `reconcile` looked for such devices and heard none; see cli/lan/solitude.py
 <uuid>/token       the server's token, 0600
 <uuid>/repository  instead of it where the share is a repository: its key, and the store's credentials, 0600
 <uuid>/head        likewise: this device's last commit there
@@ -54,6 +55,7 @@ from syncer.protocol.jsontext import MALFORMED
 from syncer.state.statedb import exclusive
 
 if TYPE_CHECKING:  # imported where a server is concerned: a tenth of a second
+    from syncer.cli.lan.solitude import Solitude
     from syncer.remote.http.transport import HttpSettings
 
 PATH: Final = click.Path(path_type=bytes)
@@ -66,6 +68,7 @@ _RECORD: Final = "root.json"
 _IGNORE: Final = "ignore"
 _PAUSED: Final = "paused"
 _NO_PEERS: Final = "no-peers"
+_ALONE: Final = "alone"
 _TOKEN: Final = "token"  # noqa: S105 - the name of a file
 _KEY: Final = "repository"
 _HEAD: Final = "head"
@@ -204,6 +207,13 @@ class LinkedRoot(msgspec.Struct, frozen=True, kw_only=True):
     def set_peers(self, *, on: bool) -> None:
         """Say so; durable."""
         _mark(self.state, _NO_PEERS, there=not on)
+
+    @property
+    def solitude(self) -> Solitude:
+        """What its commands remember of who is on the network."""
+        from syncer.cli.lan.solitude import Solitude  # noqa: PLC0415 - where a block is missing
+
+        return Solitude(os.path.join(self.state, _ALONE))
 
     @property
     def in_repository(self) -> bool:

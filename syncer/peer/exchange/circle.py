@@ -140,6 +140,11 @@ class ShareCircle:
         heard = self._lan.session.neighbours(self.share, trio.current_time())
         return max((each.heard_s for each in heard), default=-math.inf)
 
+    @property
+    def last_heard_s(self) -> float:
+        """When somebody was heard last, who may be gone since; -inf: nobody ever was."""
+        return self._lan.session.last_heard_s(self.share)
+
     async def known(self) -> bool:
         """See Circle. Who is there answers HELLO, and who comes says it."""
         if not self._lan.may_ask():
@@ -151,8 +156,7 @@ class ShareCircle:
             await self._somebody.wait()
         for _ in range(_TURNS):
             await trio.lowlevel.checkpoint()
-        last_s = self._lan.session.last_heard_s(self.share)
-        return trio.current_time() >= max(self._begun + SETTLED_S, last_s + SILENT_S)
+        return trio.current_time() >= max(self._begun + SETTLED_S, self.last_heard_s + SILENT_S)
 
     def join(self, asker: Asker) -> None:
         """See Circle."""

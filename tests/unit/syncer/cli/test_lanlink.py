@@ -15,6 +15,7 @@ import trio
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.recent import RecentBlocks
 from syncer.cli.lan import lanlink
+from syncer.cli.lan.solitude import LATER_S, LOOKS
 from syncer.cli.registry.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
 from syncer.peer.exchange.exchange import Exchange
 from syncer.peer.exchange.limits import Throttle
@@ -213,6 +214,41 @@ async def test_whose_download_it_cuts_off_gets_the_rest_from_another_one_at_once
         assert 0 < command.giving.blocks < len(many)
         figures = other.exchange.figures()
         assert (figures.stalls, figures.lacked, figures.mismatches, figures.bans) == (0, 0, 0, ())
+
+
+@on_a_clock
+async def test_who_heard_nobody_a_few_times_asks_the_server_first_until_somebody_is_heard(command: Command) -> None:
+    solitude = command.root.solitude
+    for _ in range(LOOKS):
+        assert solitude.later_s() == 0
+        async with command.asks():
+            await trio.sleep(lanlink.LOOK_S / 2)  # the cycle had all it lacked: that tells nothing
+        assert solitude.later_s() == 0
+        async with command.asks():
+            await trio.sleep(2 * lanlink.LOOK_S)
+    assert solitude.later_s() == LATER_S
+    async with neighbour(command.wire), command.asks():
+        await trio.sleep(2 * lanlink.LOOK_S)
+    assert solitude.later_s() == 0
+
+
+@on_a_clock
+async def test_somebody_who_left_meanwhile_was_there(command: Command) -> None:
+    for _ in range(LOOKS):
+        async with command.asks():
+            async with neighbour(command.wire):
+                await trio.sleep(2 * lanlink.LOOK_S)
+            await trio.sleep(2 * lanlink.LOOK_S)
+    assert command.root.solitude.later_s() == 0
+
+
+def test_where_a_daemon_runs_it_is_asked_at_once(command: Command) -> None:
+    for _ in range(LOOKS):
+        command.root.solitude.looked(heard=False)
+    (source,) = lanlink.peers_for(command.root, command.registry, command.environment, no_peers=False)
+    assert source.later_s() == LATER_S
+    Path(command.registry.socket).touch()
+    assert source.later_s() == 0
 
 
 @on_a_clock

@@ -13,7 +13,6 @@ import trio.testing
 from blockfs.blocks.ids import BlockId
 from syncer.blocks.board import Blocks
 from syncer.peer.exchange.channel import Channel
-from syncer.peer.exchange.lazily import LazySource
 from syncer.peer.exchange.relay import relayed, serve
 from syncer.peer.session.actions import PeerId
 from syncer.peer.wire.messages import Cancel, Data, End, Get, Have, HaveQuery, Head, Message, Ping
@@ -197,46 +196,3 @@ async def test_a_daemon_that_ends_fails_what_is_asked() -> None:
             assert await made.fetches(BLOCKS) == 300
             serving.cancel_scope.cancel()
         nursery.cancel_scope.cancel()
-
-
-def test_a_cycle_that_lacks_nothing_opens_nothing() -> None:
-    opened = 0
-
-    @asynccontextmanager
-    async def open_source() -> AsyncIterator[None]:
-        nonlocal opened
-        opened += 1
-        yield None
-
-    async def main() -> None:
-        board = Blocks([LazySource(open_source)])
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(board.run)
-
-            async def receive(batch: Sequence[tuple[BlockId, bytes]]) -> None: ...
-
-            assert not await board.fetch([], receive, priority=Priority.LARGE)
-            assert opened == 0
-            want = Want(id=name(b"x"), length=1)
-            assert await board.fetch([want], receive, priority=Priority.LARGE)  # there are no peers, so it fails
-            assert opened == 1
-            nursery.cancel_scope.cancel()
-
-    trio.run(main)
-
-
-def test_plain_messages_survive_any_cut_and_no_longer_ones_are_read() -> None:
-    codec = Plain()
-    messages: list[Message] = [Ping(number=1), Get(rid=1, id=bytes(32)), Data(rid=1, content=b"x" * 100)]
-    stream = b"".join(codec.send(message) for message in messages)
-    for step in (1, 3, 7, 1000):
-        reader = Plain()
-        read: list[Message] = []
-        for at in range(0, len(stream), step):
-            assert reader.wants() >= 1
-            read += reader.receive(stream[at : at + step])
-        assert read == messages
-    for bad in (b"\0\0\0\0", b"\0\x04\0\x01", b"\0\0\0\1\xff"):
-        reader = Plain()
-        assert reader.receive(bad) == []
-        assert reader.failed is not None
