@@ -152,6 +152,14 @@ def test_a_listing_from_before_our_own_writes_is_refused() -> None:
         check_age(None, rows, [], at(6), SERIALS)
 
 
+def test_a_server_that_was_put_back_and_then_written_to_by_others_is_refused() -> None:
+    """It tells of a later moment than is known here, but what this device wrote last is gone from it."""
+    rows = [row(1, 3), row(2, 7)]
+    check_age(at(7), rows, [remote_file("f2", 1, uuid=2, version=12)], at(20), SERIALS)
+    with pytest.raises(RootIdentityError, match="version 7 of f2 or later, found version 5"):
+        check_age(at(7), rows, [remote_file("f2", 1, uuid=2, version=5)], at(20), SERIALS)
+
+
 def test_where_the_server_tells_no_version_a_known_object_gives_the_age_away() -> None:
     rows = [row(1, 3), row(2, 7)]
     told = [remote_file("f2", 1, uuid=2, version=7), remote_file("new", 1, uuid=3, version=1)]
