@@ -95,7 +95,7 @@ class Sync:
 
 
 def content(root: Path) -> dict[str, bytes | str]:
-    """All files, links and folders of a root, the private folder left out; one that a daemon takes away meanwhile, too."""
+    """All files, links and folders of a root, but the private one, and what a daemon takes away meanwhile."""
     found: dict[str, bytes | str] = {}
     for path in root.rglob("*"):
         key = str(path.relative_to(root))
