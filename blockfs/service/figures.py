@@ -7,7 +7,7 @@ import msgspec
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.ids import ZERO_BLOCK
 from blockfs.tree.committed import CommittedView
-from blockfs.tree.schema import Inode, Kind
+from blockfs.tree.schema import MAX_TOTAL_BYTES, Inode, Kind
 from blockfs.tree.waiting import Pause, asking, go_on
 
 
@@ -56,7 +56,7 @@ def totals(view: CommittedView, block_size: int) -> tuple[int, int, int]:
                 files += 1
                 logical_bytes += inode.size_bytes
             filled += _filled(view, inode, block_size)
-    return files, logical_bytes, filled
+    return files, min(logical_bytes, MAX_TOTAL_BYTES), filled
 
 
 def _filled(view: CommittedView, inode: Inode, block_size: int) -> int:

@@ -78,6 +78,10 @@ RANGE_BYTES: Final = 1 << 40
 SYMLINK_TARGET_MAX: Final = 4095  # PATH_MAX without its NUL
 XATTR_VALUE_MAX: Final = 65536  # XATTR_SIZE_MAX of Linux
 
+MAX_TOTAL_BYTES: Final = 2**64 - 1
+"""The most that is told of the sizes of many files together: what a row holds, and a message. Three files of the
+largest size come to more."""
+
 
 class Table(IntEnum):
     """The sub-databases. The number is an index in memory only; on disk the lower-case name counts."""

@@ -65,6 +65,15 @@ def test_stats_add_up(mounted: Mounted) -> None:
     assert re.search(rf"front-end +{frontend} *\nmode +{mode} *\n{mode}: {reason}\n$", text)
 
 
+def test_stats_of_files_that_come_to_more_than_a_message_holds_tell_the_most_that_it_holds(mounted: Mounted) -> None:
+    for name in ("one", "two", "three"):
+        (mounted.path / name).touch()
+        os.truncate(mounted.path / name, 2**63 - 1)
+    mounted.run("flush", mounted.path)
+    assert stats(mounted)["logical_bytes"] == 2**64 - 1
+    assert mounted.run("stats", "--map", "--json", mounted.path)
+
+
 def test_a_mount_counts_what_it_does(mounted: Mounted) -> None:
     with (mounted.path / "file").open("wb") as file:
         file.write(b"x" * 100_000)

@@ -17,7 +17,7 @@ from blockfs.engine.names.newnames import LEAF_BYTES, NAME_BYTES
 from blockfs.engine.portions import LEAVES_PER_STEP
 from blockfs.errors import CorruptionError
 from blockfs.tree.committed import CommittedView
-from blockfs.tree.schema import SNAPSHOTS_INO, UNFINISHED_PREFIX, Inode, Kind
+from blockfs.tree.schema import MAX_TOTAL_BYTES, SNAPSHOTS_INO, UNFINISHED_PREFIX, Inode, Kind
 
 
 def unfinished_name(top: int) -> bytes:
@@ -39,7 +39,7 @@ class SubtreeCopy:
     Attributes:
         top: The copy of `source`.
         files: Regular files copied so far, hard links once.
-        logical_bytes: Sum of their sizes.
+        logical_bytes: Sum of their sizes, as far as a row holds it.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class SubtreeCopy:
         yield
         if original.kind is Kind.FILE:
             self.files += 1
-            self.logical_bytes += original.size_bytes
+            self.logical_bytes = min(self.logical_bytes + original.size_bytes, MAX_TOTAL_BYTES)
             yield from self._share_leaves(original.ino, ino)
 
     def _put(self, original: Inode, ino: int) -> None:

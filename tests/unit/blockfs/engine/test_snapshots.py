@@ -103,6 +103,15 @@ def test_a_snapshot_has_all_there_is_in_the_subtree(fs: Filesystem) -> None:
     assert findings(fs) == []
 
 
+def test_a_snapshot_of_files_that_come_to_more_than_a_row_holds_tells_the_most_that_it_holds(fs: Filesystem) -> None:
+    for number in range(3):
+        ino = create(fs, b"%d" % number)
+        fs.files.truncate(ino, 2**63 - 1)
+    made = fs.snapshots.create(ROOT_INO, b"s")
+    assert (made.row.files, made.row.logical_bytes) == (3, 2**64 - 1)
+    assert fs.snapshots.all() == [made]
+
+
 def test_a_snapshot_of_the_root_contains_no_snapshots(fs: Filesystem) -> None:
     furnish(fs)
     before = paths(fs)
