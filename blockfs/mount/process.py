@@ -36,6 +36,7 @@ from blockfs.mount import frontends, mountpoints, native
 from blockfs.mount.choice import Choice
 from blockfs.mount.connection_limits import ConnectionLimits
 from blockfs.mount.frontends import Frontend, Load
+from blockfs.runtime.descriptors import raise_limit
 from blockfs.runtime.linux import syncfs_descriptor
 from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import mounts_of_volume
@@ -93,6 +94,7 @@ def serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[],
         BlockfsError: Locked, corrupt, no space, mountpoint not usable, FUSE not available.
     """
     load = frontends.loaded(options.frontend)
+    raise_limit()  # a native mount has one for each file that is open, or not sealed yet
     sys.setswitchinterval(_GIL_INTERVAL_S)
     # To learn who has a hot file open the engine takes a lease on it, for a moment; who opens it then has us told so.
     signal.signal(signal.SIGIO, signal.SIG_IGN)

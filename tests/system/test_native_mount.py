@@ -6,6 +6,7 @@ import json
 import mmap
 import os
 import random
+import resource
 import select
 import shutil
 import signal
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -106,6 +108,29 @@ def test_stats_say_which_mode_it_is_and_why(native: Mounted) -> None:
     for allowed in ((), ("--native",), ("-o", "no-native,native"), ("--frontend", "kernel")):
         remount(native, *allowed)
         assert mode(native)[0] == "native"
+
+
+def test_more_open_files_than_the_mount_may_have_descriptors_are_files_as_any(native: Mounted) -> None:
+    native.run("umount", native.path)
+    limited = ["prlimit", "--nofile=800:800", *native.machines.command, "mount", native.volume, native.path]
+    subprocess.run(limited, env=native.machines.environment, check=True, stdout=subprocess.DEVNULL)
+    assert mode(native)[0] == "native"
+    with ExitStack() as opened:
+        for number in range(790):
+            file = opened.enter_context((native.path / str(number)).open("wb", buffering=0))
+            file.write(b"%d" % number)
+        native.run("snapshot", native.path, "of-all")
+    for root in (native.path, native.path / ".snapshots" / "of-all"):
+        assert [(root / str(number)).read_bytes() for number in range(790)] == [b"%d" % each for each in range(790)]
+    native.run("umount", native.path, "--seal")
+
+
+def test_a_mount_has_as_many_descriptors_as_the_host_lets_it_have(native: Mounted) -> None:
+    native.run("umount", native.path)
+    limited = ["prlimit", "--nofile=600:3000", *native.machines.command, "mount", native.volume, native.path]
+    subprocess.run(limited, env=native.machines.environment, check=True, stdout=subprocess.DEVNULL)
+    pid = native.machines.mount_pid(native.name)
+    assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (3000, 3000)
 
 
 def test_on_btrfs_it_has_to_be_asked_for(native: Mounted) -> None:

@@ -33,6 +33,7 @@ from blockfs.engine.hot.naming import block_id_of
 from blockfs.engine.portions import Stop, never
 from blockfs.engine.space.policy import is_low
 from blockfs.errors import BlockfsError, WouldBlock
+from blockfs.runtime import descriptors
 from blockfs.runtime.logs import Log
 from blockfs.runtime.reflink import clone_range, extents
 from blockfs.runtime.space import host_space
@@ -40,6 +41,7 @@ from blockfs.runtime.space import host_space
 log = Log()
 
 _KEPT: Final = 256  # clean hot files that nobody has open: descriptors
+_OTHERS: Final = 768  # descriptors: 256 of segments, 256 of staging files, and what else there is
 _KEPT_BYTES: Final = 1 << 20  # from this size on
 _TRIES: Final = 8  # against writers that stage while a file is to be assembled
 
@@ -49,6 +51,8 @@ class HotFiles:
 
     Attributes:
         why_not: Why no file gets one, and those that there are go; None: files do. A mount may learn it later.
+        most: No further file gets one where there are so many: each is a descriptor, and while a snapshot is taken
+            two. Files beyond go through us, which keeps few descriptors.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class HotFiles:
         why_not: str | None,
     ) -> None:
         self.why_not = why_not
+        self.most = max(0, descriptors.limit() - _OTHERS) // 2
         self._stores = stores
         self._table = table
         self._folder = folder
@@ -116,7 +121,9 @@ class HotFiles:
                 self._table.gate.enter(may_block=may_block)  # it comes with no file that could be written to meanwhile
                 row = self._table.row(ino)
                 state = self._table.get(ino)
-                if row.is_frozen or state.failures is not None or (state.hot is not None and state.hot.failed):
+                is_full = state.hot is None and len(self._table.hot) >= self.most
+                has_failed = state.failures is not None or (state.hot is not None and state.hot.failed)
+                if row.is_frozen or has_failed or is_full:
                     self._table.settle(state)
                     return None
                 if state.hot is None and self._is_empty(state):
@@ -219,7 +226,7 @@ class HotFiles:
             idle = [one for one in self._hot_states() if one.hot is not None and not one.hot.opens and one.is_sealed]
             idle.sort(key=_released_at, reverse=True)
             large = [one for one in idle if self.why_not is None and self._is_large(one)]
-            most = min(len(large), _KEPT)
+            most = min(len(large), _KEPT, self.most // 2)
             if most and is_low(host_space(os.path.dirname(self._folder.path))):
                 most //= 2
             kept = set(map(id, large[:most]))

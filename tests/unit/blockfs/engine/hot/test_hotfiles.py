@@ -46,6 +46,17 @@ def test_a_native_mount_says_that_it_is_one(filesystem: Filesystem) -> None:
     assert filesystem.hot.why_not is None
 
 
+def test_files_beyond_the_most_go_through_us_and_what_there_is_stays(filesystem: Filesystem) -> None:
+    filesystem.hot.most = 1
+    first, second = create(filesystem, b"first"), create(filesystem, b"second")
+    written = hot(filesystem, first)
+    assert filesystem.hot.open(second, may_block=True) is None
+    filesystem.files.write(second, 0, b"through us", may_block=True)
+    assert hot(filesystem, first) == written
+    assert not filesystem.hot.is_hot(second)
+    assert content(filesystem, b"second") == b"through us"
+
+
 def test_a_mount_says_why_it_is_none(place: Path, tmp_path: Path) -> None:
     path = volume.init(os.fsencode(place / "z"), block_size=BLOCK, compression="zstd").path
     for where, native, why in (
