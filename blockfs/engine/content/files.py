@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
@@ -25,7 +26,7 @@ from blockfs.engine.hot.contents import HotContents
 from blockfs.engine.hot.folder import Descriptor
 from blockfs.engine.portions import Stop, never
 from blockfs.errors import WouldBlock
-from blockfs.tree.schema import Inode
+from blockfs.tree.schema import HotState, Inode
 
 
 @dataclass(slots=True)
@@ -460,7 +461,11 @@ class Files:
             self._flusher.note_times(state)
 
     def discard(self, ino: int) -> None:
-        """The inode is being removed: drop its staged data and state."""
+        """The inode is being removed: drop its staged data and state, and what was left to programs of a dead mount."""
+        for row in self._stores.tree.hot(ino):
+            if row.state is HotState.LEFT:
+                for number in (row.number, row.base):
+                    self._stores.tree.on_durable(partial(self._table.on_cold, (ino, number)))
         state = self._table.peek(ino)
         if state is not None:
             self._table.discard(state)

@@ -417,6 +417,16 @@ def test_writers_that_outlive_the_mount_go_on_beside_it_and_lose_nothing(live: L
     assert os.listdir(os.path.join(path, b"hot")) == []
 
 
+def test_a_file_that_is_removed_leaves_nothing_of_what_was_left_to_writers(live: Live, writer: Writer) -> None:
+    live.filesystem.files.fsync(live.ino)
+    path = killed(live.filesystem)
+    again = Filesystem.open(path, config())
+    writer.write(PAGE, "after")
+    again.namespace.unlink(ROOT_INO, b"f")
+    again.close(seal=True)
+    assert os.listdir(os.path.join(path, b"hot")) == []
+
+
 def test_writers_that_outlived_the_mount_and_wrote_nothing_leave_nothing(live: Live, writer: Writer) -> None:
     live.filesystem.files.fsync(live.ino)
     path = killed(live.filesystem)
