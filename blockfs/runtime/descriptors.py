@@ -15,10 +15,10 @@ def limit() -> int:
     return _ENOUGH if soft == resource.RLIM_INFINITY else soft
 
 
-def raise_limit() -> None:
-    """Have as many as the host lets us: a shell gives 1024, of which a program gets all that it asks for if it asks."""
+def raise_limit(wanted: int = _ENOUGH) -> None:
+    """Have as many as the host lets us, up to `wanted`: a shell gives 1024, and more to a program that asks."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _ENOUGH if hard == resource.RLIM_INFINITY else min(hard, _ENOUGH)
-    if limit() < wanted:
+    most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    if limit() < most:
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

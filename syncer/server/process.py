@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import signal
 import socket
 import threading
@@ -15,6 +14,7 @@ from typing import Any, Final
 
 from blockfs.blocks.maintenance.gc import CollectionStopped
 from blockfs.errors import BlockfsError
+from blockfs.runtime import descriptors
 from blockfs.runtime.logs import Log
 from syncer.errors import SyncerError, UsageError
 from syncer.server.app import App
@@ -71,19 +71,9 @@ def url(listener: socket.socket, *, secure: bool = False) -> str:
     return f"{scheme}://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"{scheme}://{host}:{port}"
 
 
-def raise_descriptor_limit() -> None:
-    """Have as many descriptors as the host lets us: each connection is one."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 def most_connections() -> int:
     """How many connections there is room for."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    room = MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else soft - RESERVED_DESCRIPTORS
-    return max(16, min(MOST_CONNECTIONS, room))
+    return max(16, min(MOST_CONNECTIONS, descriptors.limit() - RESERVED_DESCRIPTORS))
 
 
 def _nothing() -> None:
@@ -291,7 +281,7 @@ def serve(
         store.notifier.close()  # or clients that wait for changes would use up the time of grace
         on_stopping()
 
-    raise_descriptor_limit()
+    descriptors.raise_limit(MOST_DESCRIPTORS)  # each connection is one
     known = tokens.read()
     store.set_quotas(known.quotas)
     app = App(store, known)
