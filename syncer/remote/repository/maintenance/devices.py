@@ -8,7 +8,8 @@ Source: docs/design/repository.md, section 18.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -23,6 +24,8 @@ from syncer.remote.repository.format.history import (
 )
 from syncer.remote.repository.format.sealed import Kind
 from syncer.remote.repository.objects import Objects
+
+_ON_ITS_WAY_NS: Final = 3600 * 10**9  # a commit that is older, and that no head names, was given up by its device
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +85,8 @@ async def forget(objects: Objects, ident: str) -> Device:
     if len(devices) > 1:
         raise UsageError(f"{len(devices)} devices begin with {ident}: expected more digits")
     (device,) = devices
-    before = {blob.name for blob in await objects.store.listing(Kind.COMMIT.folder)}
+    since_ns = await objects.store.now_ns() - _ON_ITS_WAY_NS
+    before = {blob.name: blob for blob in await objects.store.listing(Kind.COMMIT.folder)}
     heads = await objects.heads()
     head, commits = heads.get(device.device), await _named(objects, heads)
     if head is None:
@@ -93,13 +97,18 @@ async def forget(objects: Objects, ident: str) -> Device:
             "what it committed last, so nothing was done. Change something on another device, `blocksync reconcile` "
             "it, and try again"
         )
+    young = [name for blob in before.values() if blob.modified_ns >= since_ns and (name := commit_of(blob.name))]
+    last = commits[device.device].number
+    for commit in (await objects.commits(young)).values():
+        if commit.device == device.device and commit.number > last and not is_followed(commit, commits.values()):
+            raise _committing(device.device)
     await objects.store.delete(head_name(device.device))
     await _see_that_it_was_at_rest(objects, head, before, commits)
     return device
 
 
 async def _see_that_it_was_at_rest(
-    objects: Objects, head: Head, before: set[str], commits: Mapping[DeviceId, Commit]
+    objects: Objects, head: Head, before: Container[str], commits: Mapping[DeviceId, Commit]
 ) -> None:
     """A head that the device wrote right before it was deleted is put back: its commit came before it.
 
@@ -116,7 +125,11 @@ async def _see_that_it_was_at_rest(
             continue
         if await objects.head(head.device) is None:
             await objects.put_head(Head(device=head.device, sequence=head.sequence + 1, commit=name))
-        raise UsageError(f"the device {head.device.hex()} is committing at this moment: it was not forgotten")
+        raise _committing(head.device)
+
+
+def _committing(device: DeviceId) -> UsageError:
+    return UsageError(f"the device {device.hex()} is committing at this moment: it was not forgotten")
 
 
 async def _named(objects: Objects, heads: Mapping[DeviceId, Head]) -> dict[DeviceId, Commit]:

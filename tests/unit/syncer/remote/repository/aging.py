@@ -38,13 +38,13 @@ class Place:
     def store(self) -> MemoryStore:
         return MemoryStore(self.objects, clock=lambda: self.now_ns)
 
-    def client(self, number: int) -> RepositoryClient:
+    def client(self, number: int, store: MemoryStore | None = None) -> RepositoryClient:
         writer = Writer(device=DeviceId(bytes([number]) * 16), name=f"host{number}", tool="test")
 
         def clock_s() -> float:
             return self.now_ns / 10**9
 
-        objects = Objects(self.store(), KEYS, clock_s)
+        objects = Objects(store or self.store(), KEYS, clock_s)
         return RepositoryClient(objects, CONFIG, writer, clock_ns=lambda: self.now_ns, clock_s=clock_s)
 
     async def collect(self, keep_ns: int = 0, *, dry: bool = False, store: MemoryStore | None = None) -> Collected:

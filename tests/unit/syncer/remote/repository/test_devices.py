@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import trio
+import trio.testing
 
 from syncer.errors import NotFoundError, RemoteUnavailableError, UsageError
 from syncer.remote.repository.maintenance.devices import devices_of, forget
@@ -130,5 +133,68 @@ def test_a_device_that_commits_while_it_is_forgotten_loses_nothing() -> None:
         await put(one, "later", b"data")
         await one.commit()
         assert set(await listed(place.client(9))) == {b"ones", b"others", b"late", b"later"}
+
+    trio.run(scenario)
+
+
+def test_a_device_whose_commit_is_there_and_whose_head_is_on_its_way_is_not_forgotten() -> None:
+    """The head comes right before the old one would be deleted; the commit was there before anybody looked."""
+
+    async def scenario() -> None:
+        place = Place()
+        await taken_over(place)
+        sent, going_on = trio.Event(), trio.Event()
+
+        class Slow(MemoryStore):
+            async def put(self, name: str, data: bytes | Sequence[bytes], *, absent: bool = False) -> bool:
+                if name.startswith("heads/"):
+                    sent.set()
+                    await going_on.wait()
+                return await super().put(name, data, absent=absent)
+
+        class Between(MemoryStore):
+            async def delete(self, name: str) -> None:
+                going_on.set()
+                await trio.testing.wait_all_tasks_blocked()
+                await super().delete(name)
+
+        def now_ns() -> int:
+            return place.now_ns
+
+        one = place.client(1, Slow(place.objects, clock=now_ns))
+        await listed(one)
+        await put(one, "late", b"data")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(one.commit)
+            await sent.wait()
+            with pytest.raises(UsageError, match="committing at this moment"):
+                await forget(Objects(Between(place.objects, clock=now_ns), KEYS), LOST)
+            going_on.set()
+        assert set(await listed(place.client(9))) == {b"ones", b"others", b"late"}
+
+    trio.run(scenario)
+
+
+def test_a_device_that_died_before_it_wrote_its_head_can_be_forgotten_an_hour_later() -> None:
+    async def scenario() -> None:
+        place = Place()
+        await taken_over(place)
+
+        class Dying(MemoryStore):
+            async def put(self, name: str, data: bytes | Sequence[bytes], *, absent: bool = False) -> bool:
+                if name.startswith("heads/"):
+                    raise NotFoundError(name)
+                return await super().put(name, data, absent=absent)
+
+        one = place.client(1, Dying(place.objects, clock=lambda: place.now_ns))
+        await listed(one)
+        await put(one, "late", b"data")
+        with pytest.raises(NotFoundError):
+            await one.commit()
+        with pytest.raises(UsageError, match="committing at this moment"):
+            await forget(objects(place), LOST)
+        place.now_ns += HOUR_NS + 1
+        await forget(objects(place), LOST)
+        assert set(await listed(place.client(9))) == {b"ones", b"others"}
 
     trio.run(scenario)
