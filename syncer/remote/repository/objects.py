@@ -215,6 +215,11 @@ class Objects:
             self._refresh()
             self._looked_s = listed.since_s
 
+    async def condemned(self) -> frozenset[bytes]:
+        """Digests of the packs that are being deleted, or were lately, as the lists tell now."""
+        await self.look(to_write=True, again=True)
+        return self._condemned
+
     @property
     def _is_behind(self) -> bool:
         """What was read of indexes is not to be written again: packs of theirs may have been deleted since."""

@@ -29,14 +29,14 @@ from syncer.remote.repository.format.entries import (
     key_of,
     split_key,
 )
-from syncer.remote.repository.format.history import Commit, CommitId
+from syncer.remote.repository.format.history import Commit, CommitId, commit_name
 from syncer.remote.repository.format.indexes import Found
 from syncer.remote.repository.format.keys import ChunkId, Content
 from syncer.remote.repository.format.lists import blocks_of, chunks_of
 from syncer.remote.repository.format.packs import MAX_BYTES as MAX_PACK_BYTES
 from syncer.remote.repository.format.packs import read_pack
 from syncer.remote.repository.format.prolly import Root, reachable
-from syncer.remote.repository.format.sealed import Kind
+from syncer.remote.repository.format.sealed import Kind, object_name
 from syncer.remote.repository.maintenance.settings import settings_of
 from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.repository.tree import Tree
@@ -104,6 +104,8 @@ class Checker:
         self._told = told
         self._sizes: dict[str, int] = {}
         self._missing: set[str] = set()
+        self._went: list[str] = []  # packs, while they were read
+        self._headed: set[CommitId] = set()
         self._known: set[ChunkId] = set()
 
     async def run(self) -> Findings:
@@ -122,17 +124,29 @@ class Checker:
             return self.findings
         for number, (name, commit) in enumerate(commits.items(), 1):
             self._told(f"commit {number} of {len(commits)}")
+            before = len(self.findings.problems)
             await trio.to_thread.run_sync(self._tree, name, commit)
+            if len(self.findings.problems) > before and await self._was_collected(name):
+                del self.findings.problems[before:]
         self._indexed()
         await self._settings()
         await for_each(self._to_read(), self._read, _AT_ONCE)
+        await self._look_for_those_that_went()
         return self.findings
+
+    async def _look_for_those_that_went(self) -> None:
+        """What a collection has deleted meanwhile it tells."""
+        collected = {object_name(Kind.PACK, each) for each in await self._objects.condemned()} if self._went else set()
+        for name in self._went:
+            if name not in collected:
+                self.findings.add(f"the pack {name} has just gone")
 
     async def _commits(self) -> dict[CommitId, Commit]:
         """Those that heads name, and of their ancestors those that are kept."""
         heads = await self._objects.heads()
         found: dict[CommitId, Commit] = {}
-        wanted = {head.commit: True for head in heads.values()}
+        self._headed = {head.commit for head in heads.values()}
+        wanted = dict.fromkeys(self._headed, True)
         while wanted:
             behind: dict[CommitId, bool] = {}
             for commit, must in wanted.items():
@@ -149,6 +163,10 @@ class Checker:
             wanted = behind
         self.findings.commits = len(found)
         return found
+
+    async def _was_collected(self, commit: CommitId) -> bool:
+        """Whether a commit that nobody keeps is gone by now: what only it had goes after it."""
+        return commit not in self._headed and await self._objects.store.head(commit_name(commit)) is None
 
     def _tree(self, name: CommitId, commit: Commit) -> None:
         told = f"commit {name.hex()[:16]}"
@@ -235,7 +253,7 @@ class Checker:
             raw = await self._objects.store.get(name, most_bytes=MAX_PACK_BYTES)
             await trio.to_thread.run_sync(self._open, name, raw)
         except NotFoundError:
-            self.findings.add(f"the pack {name} has just gone")
+            self._went.append(name)
             return
         except _WRONG as error:
             self.findings.add(error)

@@ -195,7 +195,9 @@ class Collector(MaintenanceRun[Collected]):
                 (commit,) = (await self._objects.commits([CommitId(name)])).values()
                 held |= await trio.to_thread.run_sync(_packs, marker, commit)
             except (NotFoundError, DamagedObjectError):
-                continue  # nobody keeps it, so what it lacks hinders nobody
+                # Nobody keeps it, so what it lacks hinders nobody; but what it has in common with the next ones was
+                # looked at, and not told.
+                marker = Marker(self._objects, sight)
         return held
 
     async def _delete(self, due: Due, sight: Sight) -> None:

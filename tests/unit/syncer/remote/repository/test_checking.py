@@ -11,10 +11,12 @@ import trio
 from syncer.core.model import Kind, meta_of
 from syncer.ports.orders import write_one
 from syncer.remote.repository.maintenance.checking import Checker, Findings
+from syncer.remote.repository.maintenance.marking import GRACE_NS
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
 from syncer.remote.stores.port import Blob
 from tests.contract.writing import store_order
+from tests.unit.syncer.remote.repository.aging import HOUR_NS, Place
 from tests.unit.syncer.remote.repository.nodes import KEYS
 from tests.unit.syncer.remote.repository.share import GRID, Share, listed, path, put, random_bytes
 
@@ -121,3 +123,42 @@ def test_what_a_listing_does_not_tell_yet_is_not_missing(whole: Stored) -> None:
     found = trio.run(Checker(Objects(Lagging(dict(whole)), KEYS), GRID, share=1.0).run)
     assert found.problems == []
     assert found.packs_read
+
+
+@pytest.mark.parametrize("verb", ["listing", "get"])
+def test_what_is_collected_while_it_is_looked_at_is_not_missing(verb: str) -> None:
+    """A commit that nobody keeps goes, and the packs that only it needed, after they were listed, or its tree begun."""
+
+    async def scenario() -> None:
+        place = Place()
+        one = place.client(1)
+        for number in (1, 2, 3):
+            there = (await listed(one)).get(path("file"))
+            await put(one, "file", random_bytes(number, 50_000), there)
+            await one.commit()
+        place.now_ns += GRACE_NS + HOUR_NS
+        await place.collect()
+        place.now_ns += GRACE_NS + HOUR_NS
+        deleted = 0
+
+        class Between(MemoryStore):
+            async def listing(self, *prefixes: str) -> list[Blob]:
+                found = await super().listing(*prefixes)
+                await self.collected("listing" if prefixes == ("packs/",) else "")
+                return found
+
+            async def get(self, name: str, span: tuple[int, int] | None = None, *, most_bytes: int = 1 << 26) -> bytes:
+                await self.collected("get" if name.startswith("packs/") else "")
+                return await super().get(name, span, most_bytes=most_bytes)
+
+            async def collected(self, when: str) -> None:
+                nonlocal deleted
+                if when == verb and not deleted:
+                    deleted = (await place.collect()).deleted_packs
+
+        store = Between(place.objects, clock=lambda: place.now_ns)
+        found = await Checker(Objects(store, KEYS), GRID, share=1.0).run()
+        assert deleted > 0
+        assert found.problems == []
+
+    trio.run(scenario)

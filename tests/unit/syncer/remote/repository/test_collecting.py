@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from random import Random
 
 import pytest
 import trio
 
 from syncer.core.model import Kind
-from syncer.errors import CorruptionError, RemoteUnavailableError
+from syncer.errors import CorruptionError, DamagedObjectError, RemoteUnavailableError
 from syncer.ports.orders import Delete, write_one
 from syncer.remote.repository.client import DRAFT_S, RepositoryClient
+from syncer.remote.repository.format import condemned
+from syncer.remote.repository.format.condemned import Condemned
 from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.format.keys import Content
+from syncer.remote.repository.format.packs import read_pack
 from syncer.remote.repository.format.settings import Settings
 from syncer.remote.repository.maintenance.collecting import Collector
 from syncer.remote.repository.maintenance.marking import GRACE_NS
@@ -325,5 +330,50 @@ def test_devices_that_write_beside_collections_lose_nothing(seed: int) -> None:
                 for stat in view.values():
                     if stat.kind is Kind.FILE:
                         await fetched(place.client(9), stat)
+
+    trio.run(scenario)
+
+
+def test_what_a_commit_has_that_nobody_keeps_stays_though_another_such_one_is_damaged() -> None:
+    """What both have is looked at with the first of them; it may be the one that can't be read to its end."""
+
+    async def scenario() -> None:
+        place = Place()
+        one, contents = place.client(1), random_bytes(1, 100_000)
+        await put(one, "shared", contents)
+        for number in range(200):
+            await put(one, f"small{number}", b"%d" % number)
+        await one.commit()
+        needed = {name for name in place.objects if name.startswith("packs/")}
+        (first,) = (name for name in place.objects if name.startswith("commits/"))
+        made: list[set[str]] = []
+        for number in (1, 2):  # each has nodes of its own
+            await put(one, f"z{number}", b"data")
+            before = set(place.objects)
+            await one.commit()
+            made.append({name for name in place.objects.keys() - before if name.startswith("packs/")})
+        for name, stat in (await listed(one)).items():
+            await write_one(one, Delete(path=name, expect=stat.tag))
+        await one.commit()
+        del place.objects[first]  # was collected
+        codec = Objects(place.store(), KEYS).codec
+        for each in sorted(needed):
+            packs = (bytes.fromhex(each[-64:]),)
+            told = Condemned(device=DeviceId(b"g" * 16), time_ns=0, packs=packs, indexes=(), commits=())
+            name, raw = condemned.encode(KEYS, bytes(16), told, codec)
+            await place.store().put(name, raw)
+        place.now_ns += GRACE_NS + HOUR_NS
+        for names in made:  # whichever is looked at first
+            there = dict(place.objects)
+            for name in names:
+                raw, when_ns = place.objects[name]
+                with contextlib.suppress(DamagedObjectError):  # it holds chunks
+                    pack, _ = read_pack(KEYS, Content.TREES, name, raw)
+                    at = max(entry.offset for entry in pack.entries) + 5  # a leaf
+                    place.objects[name] = raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :], when_ns
+            await place.collect()
+            assert needed <= place.objects.keys()
+            place.objects.clear()
+            place.objects.update(there)
 
     trio.run(scenario)
