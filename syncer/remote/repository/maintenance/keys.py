@@ -8,6 +8,7 @@ Source: docs/design/repository.md, section 3.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -99,7 +100,8 @@ async def remove(store: BlobStore, ident: str, opened: Slot) -> str:
 
 async def replace(store: BlobStore, old: Slot, new: Slot) -> None:
     """Remove a slot in whose place another one was made."""
-    await _replaced(store, old.name, new)
+    with contextlib.suppress(NotFoundError):  # somebody else has removed it since it opened the repository
+        await _replaced(store, old.name, new)
 
 
 async def _replaced(store: BlobStore, name: str, stays: Slot) -> None:

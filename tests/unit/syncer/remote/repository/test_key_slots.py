@@ -72,3 +72,17 @@ def test_two_who_remove_each_others_key_at_once_leave_one_that_opens() -> None:
         assert (await unlock(store, OTHER)).master == kept.master
 
     trio.run(scenario)
+
+
+def test_two_who_change_one_key_at_once_both_have_changed_it() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        kept, added = await two(store)
+        changed = [await keys.add(store, kept, new, Secret.PASSPHRASE, "", log2_n=CHEAP) for new in (ONE * 2, ONE * 3)]
+        for new in changed:
+            await keys.replace(store, added, new)
+        assert (await unlock(store, ONE * 2)).master == (await unlock(store, ONE * 3)).master == kept.master
+        with pytest.raises(AuthError):
+            await unlock(store, OTHER)
+
+    trio.run(scenario)
