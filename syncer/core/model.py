@@ -231,6 +231,10 @@ class Ages(Protocol):
         """
         ...
 
+    def last_written(self, moment: Position, since: Position) -> str:
+        """UUID of the object that `after` put into a moment; "" if it was not made after `since`, or is not told."""
+        ...
+
     def name(self, one: RemoteTag | Position) -> str:
         """What a person calls it, e.g. "version 12"."""
         ...

@@ -39,11 +39,18 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.identity or self.evidence)
 
 
-class _Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a position tells its age: all that is kept of a container that was seen."""
+class _Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What of a position tells its age: all that is kept of a container that was seen.
+
+    Attributes:
+        version: As in `Cursor`.
+        identity: Likewise.
+        written: UUID text of the object that got this version, where this device has written it (`Serials.after`).
+    """
 
     version: int
     identity: str = ""
+    written: str = ""
 
 
 def cursor_of(position: Position) -> Cursor:
@@ -64,9 +71,16 @@ class Serials:
 
     def after(self, moment: Position, written: Iterable[RemoteTag]) -> Position:
         """See Ages."""
-        at = cursor_of(moment)
-        newest = max((tag.version for tag in written if self.is_later(tag, moment)), default=at.version)
-        return moment if newest == at.version else replace(at, version=newest).position
+        later = [tag for tag in written if self.is_later(tag, moment)]
+        if not later:
+            return moment
+        newest = max(later, key=lambda tag: tag.version)
+        at = replace(_moment(moment), version=newest.version, written=newest.uuid)
+        return Position(raw=msgspec.json.encode(at))
+
+    def last_written(self, moment: Position, since: Position) -> str:
+        """See Ages."""
+        return _moment(moment).written if self.is_later(moment, since) else ""
 
     def name(self, one: RemoteTag | Position) -> str:
         """See Ages."""

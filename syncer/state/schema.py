@@ -394,6 +394,7 @@ class _Moment(msgspec.Struct, frozen=True, kw_only=True):
     """What of a position is kept, if it has a number."""
 
     version: int | None = None
+    written: str = ""
 
 
 class _Container(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -401,8 +402,9 @@ class _Container(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         uuid: See there.
-        version: Number of the moment of the latest look: all that is kept of it; 0 if it has none.
+        version: Number of the moment of the latest look; 0 if it has none.
         seen: The moment, where it is no number: of a repository.
+        written: UUID of the object that has this number, where this device has written it.
         block_size: See there.
         block_hash: See there.
     """
@@ -412,17 +414,19 @@ class _Container(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     block_size: int
     block_hash: str
     seen: str = ""
+    written: str = ""
 
 
 def encode_container(found: ContainerIdentity) -> bytes:
     """What a container is recognised by."""
-    version = msgspec.json.decode(found.seen.raw, type=_Moment).version
+    moment = msgspec.json.decode(found.seen.raw, type=_Moment)
     stored = _Container(
         uuid=found.uuid,
-        version=version or 0,
+        version=moment.version or 0,
         block_size=found.block_size,
         block_hash=found.block_hash,
-        seen="" if version is not None else found.seen.raw.decode(),
+        seen="" if moment.version is not None else found.seen.raw.decode(),
+        written=moment.written,
     )
     return msgspec.json.encode(stored)
 
@@ -430,7 +434,8 @@ def encode_container(found: ContainerIdentity) -> bytes:
 def decode_container(raw: bytes) -> ContainerIdentity:
     """Reverse of `encode_container`; msgspec.DecodeError if it is none."""
     stored = msgspec.json.decode(raw, type=_Container)
-    seen = Position(raw=stored.seen.encode() or msgspec.json.encode(_Moment(version=stored.version)))
+    moment = _Moment(version=stored.version, written=stored.written)
+    seen = Position(raw=stored.seen.encode() or msgspec.json.encode(moment))
     return ContainerIdentity(uuid=stored.uuid, seen=seen, block_size=stored.block_size, block_hash=stored.block_hash)
 
 

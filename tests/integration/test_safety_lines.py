@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import threading
@@ -18,7 +19,7 @@ from syncer.cli.registry.roots import Registry
 from syncer.state.statedb import StateDB
 from syncer.watch import control
 from syncer.watch.live import DaemonLive
-from tests.integration.syncing import BLOCK, BLOCKSYNC, Sync, content
+from tests.integration.syncing import BLOCK, BLOCKSYNC, Sync, content, server
 
 
 def lines(sync: Sync, root: Path, kind: str, expect: int = 0) -> list[dict[str, Any]]:
@@ -101,6 +102,40 @@ def test_moving_everything_is_no_deletion_but_an_emptied_root_is(sync: Sync, roo
     (error,) = lines(sync, first, "error", expect=16)
     assert "empty" in error["message"]
     assert len(content(second)) == 21
+
+
+def test_a_server_that_lost_the_last_push_is_refused_also_where_others_have_written_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, backup = tmp_path / "server", tmp_path / "backup"
+    with server(folder) as address:
+        sync = Sync(home=tmp_path, address=address, token_file=folder / "token", capsys=capsys, container="c")
+        first, second = sync.folder("first"), sync.folder("second")
+        (first / "file").write_bytes(b"old")
+        sync.reconcile(first)
+        sync.reconcile(second)
+    shutil.copytree(folder, backup)
+    listen = address.removeprefix("http://")
+    with server(folder, listen=listen):
+        (first / "file").write_bytes(b"newer")
+        (first / "new").write_bytes(b"new")
+        sync.reconcile(first)
+    shutil.rmtree(folder)
+    backup.rename(folder)
+    with server(folder, listen=listen):
+        for number in range(5):
+            (second / f"other{number}").write_bytes(b"other")
+            sync.reconcile(second)
+        (error,) = lines(sync, first, "error", expect=18)
+        assert "an older backup?" in error["message"]
+        assert content(first) == {"file": b"newer", "new": b"new"}
+        sync("link", first, sync.url, sync.opens, sync.token_file, "--relink")
+        sync.reconcile(first, expect=4)
+        sync.reconcile(second)
+        assert sorted(map(str, content(first).values())) == sorted(
+            map(str, [b"old", b"newer", b"new", *[b"other"] * 5])
+        )
+        assert content(first) == content(second)
 
 
 def test_another_process_on_the_same_root_is_refused(sync: Sync, roots: tuple[Path, Path]) -> None:

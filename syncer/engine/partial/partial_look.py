@@ -83,10 +83,9 @@ async def look_at_part(partial: PartialLook, remote: Remote, *, check: Callable[
     cursor = await trio.to_thread.run_sync(partial.state.cursor)
     if cursor is None:
         return None
-    changes = await _told(partial, remote, cursor)
+    changes = await _told(partial, remote, cursor, check)
     if changes is None:
         return None
-    check(changes)
     found = await trio.to_thread.run_sync(_affected, partial, changes, cursor, remote.ages)
     if found is None and changes.moves:
         # Moves that can't be seen as such are asked for one object at a time.
@@ -105,7 +104,37 @@ async def look_at_part(partial: PartialLook, remote: Remote, *, check: Callable[
     return Part(affected=affected, seen=seen, changes=changes, directories=found.directories, moved=found.moved)
 
 
-async def _told(partial: PartialLook, remote: Remote, since: Position) -> Changes | None:
+def _has_our_last_write(partial: PartialLook, changes: Changes, since: Position, ages: Ages) -> bool:
+    """Whether what this device wrote last is among the changes since a moment before, or they say what became of it.
+
+    A server that was put back from a backup, and to which others have written since, knows that moment, and tells what
+    they wrote: all that is lost would count as unchanged. A backup lacks the last write if it lacks any.
+
+    Returns:
+        False if that can't be told.
+
+    Raises:
+        RootIdentityError: It is not: the container went back.
+    """
+    container = partial.state.container()
+    if container is None or not changes.complete or changes.moves or changes.refused:
+        return True
+    uuid = ages.last_written(container.seen, since)
+    if not uuid or any(stat.tag.uuid == uuid for stat in changes.objects):
+        return True
+    with partial.state.rows() as known:
+        paths = {known.path(row) for row in known.with_uuid(uuid)}
+    if not paths or paths & {*changes.deleted, *(stat.path for stat in changes.objects)}:
+        return True
+    if changes.deleted or None in paths:
+        return False  # perhaps under the name of before a directory above was moved
+    name = b", ".join(path for path in paths if path is not None).decode("utf-8", "backslashreplace")
+    raise ages.older(f"{ages.name(container.seen)} of {name} or later", f"none up to {ages.name(changes.position)}")
+
+
+async def _told(
+    partial: PartialLook, remote: Remote, since: Position, check: Callable[[Changes], None]
+) -> Changes | None:
     """What changed on the server; the local side is asked meanwhile. None if either can't tell."""
     told: list[Changes | None] = []
 
@@ -118,7 +147,11 @@ async def _told(partial: PartialLook, remote: Remote, since: Position) -> Change
             if not await partial.local.attend(partial.hints):
                 nursery.cancel_scope.cancel()
                 return None
-    return told[0]
+    (changes,) = told
+    if changes is None:
+        return None
+    check(changes)
+    return changes if await trio.to_thread.run_sync(_has_our_last_write, partial, changes, since, remote.ages) else None
 
 
 async def _changes(partial: PartialLook, remote: Remote, since: Position, *, moves: bool) -> Changes | None:

@@ -90,6 +90,10 @@ class Views:
         """See Ages."""
         return moment
 
+    def last_written(self, moment: Position, since: Position) -> str:  # noqa: ARG002 - as above
+        """See Ages."""
+        return ""
+
     def name(self, one: RemoteTag | Position) -> str:
         """See Ages."""
         return f"version {_number(one)}"

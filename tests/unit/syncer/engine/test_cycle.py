@@ -252,6 +252,40 @@ def test_a_backup_from_before_the_last_push_is_no_container_in_which_nothing_cha
     assert len(first.contents()) == 2
 
 
+def test_a_backup_to_which_others_wrote_more_is_no_container_in_which_the_last_push_is_unchanged(
+    pair: tuple[Device, Device],
+) -> None:
+    """From where the look before that push began, only what others wrote has changed."""
+    first, second = pair
+    first.write("a", b"1")
+    settle(first, second)
+    backup = deepcopy(first.container)
+    first.write("a", b"2")
+    first.reconcile()
+    first.container = second.container = backup
+    for number in range(5):
+        second.write(f"other{number}", b"3")
+        second.reconcile()
+    with pytest.raises(RootIdentityError, match="older"):
+        first.reconcile(entries=())
+    assert first.contents() == [b"2"]
+
+
+def test_what_others_delete_of_the_last_push_is_no_backup(pair: tuple[Device, Device]) -> None:
+    first, second = pair
+    first.write("d/a", b"1")
+    settle(first, second)
+    first.write("d/b", b"2")
+    first.reconcile()
+    second.reconcile()
+    (second.path / "d/b").rename(second.path / "c")
+    second.reconcile()
+    (second.path / "c").unlink()
+    second.reconcile()
+    first.reconcile(entries=())
+    assert first.contents() == [b"1"]
+
+
 def test_a_lost_state_deletes_nothing_and_transfers_nothing(pair: tuple[Device, Device]) -> None:
     first, second = pair
     first.write("a", noise(1, 5 * BLOCK))

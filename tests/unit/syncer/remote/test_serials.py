@@ -62,6 +62,10 @@ def test_a_person_reads_the_serial() -> None:
 
 
 def test_a_moment_has_what_was_written_after_it() -> None:
-    assert cursor_of(SERIALS.after(at(5), [tag(3), tag(8), tag(7)])).version == 8
+    after = SERIALS.after(at(5), [tag(3), tag(8, "v"), tag(7)])
+    assert SERIALS.name(after) == "version 8"
+    assert SERIALS.last_written(after, at(7)) == "v"
+    assert SERIALS.last_written(after, at(8)) == ""
+    assert SERIALS.last_written(at(9), at(8)) == ""
     assert SERIALS.after(at(5), [tag(3)]) == at(5)
     assert SERIALS.after(at(0), [tag(8)]) == at(0)  # plain Pithos: every later moment would be from before that
