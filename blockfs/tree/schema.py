@@ -77,10 +77,7 @@ RANGE_BYTES: Final = 1 << 40
 
 SYMLINK_TARGET_MAX: Final = 4095  # PATH_MAX without its NUL
 XATTR_VALUE_MAX: Final = 65536  # XATTR_SIZE_MAX of Linux
-
-MAX_TOTAL_BYTES: Final = 2**64 - 1
-"""The most that is told of the sizes of many files together: what a row holds, and a message. Three files of the
-largest size come to more."""
+MAX_TOTAL_BYTES: Final = 2**64 - 1  # of files together, as a row and a message hold it: three of the largest have more
 
 
 class Table(IntEnum):
