@@ -19,7 +19,7 @@ from syncer.cli.registry.roots import Registry
 from syncer.state.statedb import StateDB
 from syncer.watch import control
 from syncer.watch.live import DaemonLive
-from tests.integration.syncing import BLOCK, BLOCKSYNC, Sync, content, server
+from tests.integration.syncing import BLOCK, BLOCKSYNC, Sync, content, server, set_home
 
 
 def lines(sync: Sync, root: Path, kind: str, expect: int = 0) -> list[dict[str, Any]]:
@@ -105,8 +105,9 @@ def test_moving_everything_is_no_deletion_but_an_emptied_root_is(sync: Sync, roo
 
 
 def test_a_server_that_lost_the_last_push_is_refused_also_where_others_have_written_more(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    set_home(tmp_path, monkeypatch)
     folder, backup = tmp_path / "server", tmp_path / "backup"
     with server(folder) as address:
         sync = Sync(home=tmp_path, address=address, token_file=folder / "token", capsys=capsys, container="c")
