@@ -350,7 +350,7 @@ def a_reconcile_that_lacks_nothing_loads_nothing_that_talks_with_peers(two: tupl
 
 
 def a_reconcile_that_was_always_alone_has_a_small_pull_from_the_server(two: tuple[Machine, Machine]) -> None:
-    """It loads nothing that talks with peers, either; one that was not alone the last time asks them."""
+    """It loads nothing that talks with peers, either."""
     one, other = two
     for machine in two:
         machine("reconcile", machine.root)

@@ -196,3 +196,20 @@ async def test_a_daemon_that_ends_fails_what_is_asked() -> None:
             assert await made.fetches(BLOCKS) == 300
             serving.cancel_scope.cancel()
         nursery.cancel_scope.cancel()
+
+
+def test_plain_messages_survive_any_cut_and_no_longer_ones_are_read() -> None:
+    codec = Plain()
+    messages: list[Message] = [Ping(number=1), Get(rid=1, id=bytes(32)), Data(rid=1, content=b"x" * 100)]
+    stream = b"".join(codec.send(message) for message in messages)
+    for step in (1, 3, 7, 1000):
+        reader = Plain()
+        read: list[Message] = []
+        for at in range(0, len(stream), step):
+            assert reader.wants() >= 1
+            read += reader.receive(stream[at : at + step])
+        assert read == messages
+    for bad in (b"\0\0\0\0", b"\0\x04\0\x01", b"\0\0\0\1\xff"):
+        reader = Plain()
+        assert reader.receive(bad) == []
+        assert reader.failed is not None
