@@ -281,6 +281,11 @@ class Handle:
             found.append(entry.want)
         return found
 
+    @property
+    def open(self) -> int:
+        """See Board."""
+        return len(self._table.open)
+
     def glance(self, most: int) -> Sequence[Want]:
         """See Board."""
         if self.peeks:

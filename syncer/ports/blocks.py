@@ -150,6 +150,11 @@ class Board(Protocol):
 
     own: NearBlocks | None
 
+    @property
+    def open(self) -> int:
+        """How many wants there are: nobody has delivered them yet."""
+        ...
+
     def peek(self, most: int) -> Sequence[Want]:
         """Wants to ask around for, most urgent first. Claims nothing.
 

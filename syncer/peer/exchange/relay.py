@@ -175,6 +175,11 @@ class _Board:
 
     # --- Board
 
+    @property
+    def open(self) -> int:
+        """See Board."""
+        return len(self._wants)
+
     def peek(self, most: int) -> Sequence[Want]:
         """See Board."""
         shown = [self._fresh.popleft() for _ in range(min(most, len(self._fresh)))]
