@@ -126,9 +126,8 @@ KNOB: Final = {
     "programs on one file": Counts("steps of each", 400, 2000, 200_000, "race/test_shared.py", "shared"),
     "histories of native mounts": Counts("histories per filesystem", 3, 30, 1000, "race/test_native.py", "native"),
     "peer parsers": Counts("hostile inputs", 20_000, 1_050_000, 5_000_000, "fuzz/test_peer_parsers.py", "parsers"),
-    # Six of the fifteen read packs, indexes and commits: a million inputs for them alone, as their test counts.
     "repository parsers": Counts(
-        "hostile inputs", 20_000, 2_550_000, 10_000_000, "fuzz/test_repository_parsers.py", "parsers"
+        "hostile inputs", 20_000, 1_200_000, 10_000_000, "fuzz/test_repository_parsers.py", "parsers"
     ),
     "kernel requests": Counts("hostile inputs", 10_000, 1_050_000, 5_000_000, "fuzz/test_kernel_requests.py"),
     "hashmaps at once": Counts("blocks each", 1 << 18, 10_000_000, 10_000_000, "integration/test_server_tenants.py"),

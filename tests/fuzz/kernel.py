@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import repeat
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -21,6 +22,8 @@ from blockfs.service.errnos import errno_of
 from blockfs.tree.schema import Kind
 from tests.fuzz.search import Target
 from tests.kit.kernel_requests import BODIES, Wireless, request
+
+_REQUESTS: Final = 64  # to one native mount
 
 _FILE: Final = Attributes(
     ino=2, kind=Kind.FILE, mode=0o644, nlink=1, uid=0, gid=0, rdev=0, size_bytes=1, allocated_bytes=4096, atime_ns=1,
@@ -166,11 +169,20 @@ class _Hot:
     def unregister(self, backing_id: int) -> None: ...
 
 
+def _native_rows() -> Iterator[Mapping[int, Row]]:
+    """Of one native mount after another: to make them takes longer than a request."""
+    while True:
+        hot = _Hot()
+        native = NativeFiles(hot, hot, lambda _ino: 0, lambda _ino: None, lambda _descriptor: False)
+        yield from repeat(Translation(_calls, tells_privileges=True, native=native).rows, _REQUESTS)
+
+
+_rows_of_native: Final = _native_rows()
+
+
 def answered_natively(data: bytes) -> None:
-    """As `answered`, on a native mount, of which nothing is open yet."""
-    hot = _Hot()
-    native = NativeFiles(hot, hot, lambda _ino: 0, lambda _ino: None, lambda _descriptor: False)
-    answered(data, Translation(_calls, tells_privileges=True, native=native).rows)
+    """As `answered`, on a native mount, of which requests before may have opened something."""
+    answered(data, next(_rows_of_native))
 
 
 def answered(data: bytes, rows: Mapping[int, Row] = _rows) -> None:
