@@ -130,7 +130,7 @@ KNOB: Final = {
         "hostile inputs", 20_000, 1_200_000, 10_000_000, "fuzz/test_repository_parsers.py", "parsers"
     ),
     "kernel requests": Counts("hostile inputs", 10_000, 1_050_000, 5_000_000, "fuzz/test_kernel_requests.py"),
-    "hashmaps at once": Counts("blocks each", 1 << 18, 10_000_000, 10_000_000, "integration/test_server_tenants.py"),
+    "hashmaps at once": Counts("blocks each", 1 << 18, 1 << 21, 10_000_000, "integration/test_server_tenants.py"),
     "a file as long as may be": Counts("blocks", 1 << 21, 1 << 24, 1 << 24, "integration/test_server_tenants.py"),
     "sync state": Counts("sequences", 10, 40, 1000, "unit/syncer/state/test_statedb_machine.py"),
     "share index": Counts("sequences", 25, 100, 1000, "unit/syncer/state/test_shareindex.py"),
