@@ -181,12 +181,13 @@ _ANSWERED: Final = answer(_GREETING, _KEYS, _TWO)
 assert not isinstance(_ANSWERED, Drop)
 _REPLY: Final = _ANSWERED[0]
 
+# A greeting and a reply cost a key exchange each.
 TARGETS: Final = (
-    Target("frame", _FRAMES, _read_frame),
-    Target("body", tuple([bytes([kind - 1]) + body for kind, body in _BODIES]), _read_body),
+    Target("frame", _FRAMES, _read_frame, weight=8),
+    Target("body", tuple([bytes([kind - 1]) + body for kind, body in _BODIES]), _read_body, weight=8),
     Target("preamble", (_GREETING,), _read_preamble),
     Target("reply", (_REPLY,), _read_reply),
-    Target("sealed records", (_stream(CipherState(_ONE)),), _read_sealed_records),
-    Target("records", (_stream(_Unsealed()),), _read_records),
-    Target("message", tuple([encode(message) for message in _MESSAGES]), _read_message),
+    Target("sealed records", (_stream(CipherState(_ONE)),), _read_sealed_records, weight=8),
+    Target("records", (_stream(_Unsealed()),), _read_records, weight=8),
+    Target("message", tuple([encode(message) for message in _MESSAGES]), _read_message, weight=8),
 )

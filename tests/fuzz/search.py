@@ -7,9 +7,10 @@ seeds. So conditions that chance alone would hardly meet one after the other are
 
 from __future__ import annotations
 
+import math
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -32,12 +33,14 @@ class Target(msgspec.Struct, frozen=True):
         seeds: Valid inputs.
         read: Reads bytes; raises, whatever it is, when it finds that something does not hold.
         watched: Which modules are the code under test: the path of their files contains this.
+        weight: Of its inputs, among targets that share some.
     """
 
     name: str
     seeds: tuple[bytes, ...]
     read: Callable[[bytes], None]
     watched: str = "syncer/peer/"
+    weight: int = 1
 
 
 @dataclass(slots=True)
@@ -53,6 +56,11 @@ class Found:
     inputs: int = 0
     steps: set[tuple[str, int, int]] = field(default_factory=set)
     corpus: list[bytes] = field(default_factory=list)
+
+
+def share(target: Target, targets: Sequence[Target], inputs: int) -> int:
+    """How many of so many inputs for some targets are for one of them, at least one."""
+    return math.ceil(inputs * target.weight / sum(each.weight for each in targets))
 
 
 def search(target: Target, inputs: int, seed: int, *, guided: bool = False) -> Found:

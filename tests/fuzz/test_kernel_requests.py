@@ -7,7 +7,7 @@ import pytest
 from blockfs.fuse.kernel import serving
 from tests import effort
 from tests.fuzz.kernel import TARGETS
-from tests.fuzz.search import Target, search
+from tests.fuzz.search import Target, search, share
 
 _SEED = 15
 
@@ -15,7 +15,7 @@ _SEED = 15
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_whatever_the_kernel_sends_is_answered(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving.log, "warning", lambda *_told, **_fields: None, raising=False)  # of each that lies
-    inputs = -(-effort.count("kernel requests") // len(TARGETS))
+    inputs = share(target, TARGETS, effort.count("kernel requests"))
     assert search(target, inputs, _SEED).inputs == inputs
 
 

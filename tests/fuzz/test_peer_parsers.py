@@ -6,14 +6,14 @@ import pytest
 
 from tests import effort
 from tests.fuzz.peer import TARGETS
-from tests.fuzz.search import Target, search
+from tests.fuzz.search import Target, search, share
 
 _SEED = 13
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 def test_whatever_comes_is_read_or_dropped(target: Target) -> None:
-    inputs = -(-effort.count("peer parsers") // len(TARGETS))
+    inputs = share(target, TARGETS, effort.count("peer parsers"))
     assert search(target, inputs, _SEED).inputs == inputs
 
 

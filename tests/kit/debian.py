@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
+import tempfile
+from functools import cache
 from pathlib import Path
 
 from tests.kit.hostfs import LET_GO, apart
@@ -20,16 +24,33 @@ def done(*command: str | Path, **environment: str) -> str:
     return ended.stdout
 
 
-def package(home: Path) -> Path:
-    """The Debian package of this clone."""
-    return Path(done("scripts/deb", home / "deb").splitlines()[-1])
+@cache
+def package() -> Path:
+    """The Debian package of this clone, as it was when it was first asked for."""
+    return Path(done("scripts/deb", _kept() / "deb").splitlines()[-1])
 
 
 def debian_tree(tree: Path, *packages: str, suite: str = "bookworm") -> Path:
     """A fresh Debian, 12 unless another one is asked for, which gets packages as this machine does."""
+    done("cp", "-a", _bare_tree(suite), tree)
+    if packages:
+        run_in(tree, f"apt-get -qq update; apt-get -qq install -y --no-install-recommends {' '.join(packages)}")
+    return tree
+
+
+@cache
+def _kept() -> Path:
+    """For what takes a minute to make, and is the same for all tests of a process."""
+    folder = Path(tempfile.mkdtemp(prefix="blocksync-debian-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def _bare_tree(suite: str) -> Path:
+    tree = _kept() / suite
     mirror = done("apt-get", "indextargets", "--format", "$(SITE)", "Created-By: Packages", "Codename: bookworm")
-    include = [f"--include={','.join(packages)}"] if packages else []
-    done("debootstrap", "--variant=minbase", *include, suite, tree, mirror.splitlines()[0])
+    done("debootstrap", "--variant=minbase", suite, tree, mirror.splitlines()[0])
     for settings in Path("/etc/apt/apt.conf.d").glob("*prox*"):
         (tree / "etc/apt/apt.conf.d" / settings.name).write_bytes(settings.read_bytes())
     (tree / "etc/resolv.conf").write_bytes(Path("/etc/resolv.conf").read_bytes())

@@ -91,7 +91,7 @@ def walk(home: Path, browser: Browser, take: Take) -> dict[str, str]:
         take: Called at each step on the page.
     """
     tree = debian.debian_tree(home / "tree")
-    (tree / "blocksync.deb").write_bytes(debian.package(home).read_bytes())
+    (tree / "blocksync.deb").write_bytes(debian.package().read_bytes())
     with subprocess.Popen(
         debian.command_in(tree, script()), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as running:

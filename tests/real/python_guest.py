@@ -101,8 +101,8 @@ def _make_root(path: Path, scratch: Path, command: str) -> None:
     _copy(stdlib, tree, _NOT_STDLIB.__contains__)
     for part in _PROJECT:
         _copy(PROJECT / part, tree, lambda _: False)
-    _compile(tree)
     _copy(Path(sys.prefix), tree, lambda name: _NOT_VENV.fullmatch(name) is not None)
+    _compile(tree)
     for link in _links(Path(sys.executable)):
         _copy(link, tree, lambda _: False)
     linked = [Path(sys.executable).resolve(), *tree.rglob("*.so"), *tree.rglob("*.so.*")]
@@ -117,10 +117,12 @@ def _make_root(path: Path, scratch: Path, command: str) -> None:
 
 
 def _compile(tree: Path) -> None:
-    """Byte code of the project, beside its sources: emulated, compiling it takes longer than the tests."""
+    """Byte code of the project and its .venv, beside the sources: emulated, compiling takes longer than the tests."""
     command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", tree, "-p", "/"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPYCACHEPREFIX"}
-    subprocess.run([*command, tree / PROJECT.relative_to("/")], check=True, env=environment)
+    places = [tree / place.relative_to("/") for place in (*map(PROJECT.__truediv__, _PROJECT), Path(sys.prefix))]
+    # Libraries may carry files that are no Python of this version.
+    subprocess.run([*command, *filter(Path.is_dir, places)], check=False, env=environment)
 
 
 def _copy(source: Path, tree: Path, leave_out: Callable[[str], bool]) -> None:

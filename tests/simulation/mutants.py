@@ -469,12 +469,12 @@ def restore() -> None:
 def kill(mutant: Mutant) -> tuple[int, str] | None:
     """The first seed that objects, and how; None if the mutant survives.
 
-    The everyday run begins with a seed that has killed it before, if that took long: what it shows is that something
-    objects. Should seeds mean other histories since, all others are tried.
+    It begins with a seed that has killed it before, if that took long: what it shows is that something objects. Should
+    seeds mean other histories since, all others are tried. The soak looks for itself.
     """
     seeds = range(mutant.first, mutant.first + BUDGETS[mutant.ring])
     known = range(0)
-    if effort.chosen() is effort.Effort.EVERYDAY and mutant.name in KILLERS:
+    if effort.chosen() is not effort.Effort.SOAK and mutant.name in KILLERS:
         known = range(KILLERS[mutant.name], KILLERS[mutant.name] + 1)
     failures = scenario.failures if mutant.ring == "R0" else engine_scenario.failures
     apply(mutant)

@@ -6,7 +6,7 @@ import time
 
 from tests import effort
 from tests.fuzz import peer, repository
-from tests.fuzz.search import search
+from tests.fuzz.search import search, share
 from tests.soak.report import Report
 
 MINUTES = 10
@@ -19,7 +19,7 @@ def run(scale: float, report: Report) -> None:
         AssertionError: An input was not borne; it is named in hexadecimal.
     """
     for name, targets in (("peer parsers", peer.TARGETS), ("repository parsers", repository.TARGETS)):
-        inputs = max(1, effort.soak(name, scale) // len(targets))
         for seed, target in enumerate(targets, int(time.time())):
+            inputs = share(target, targets, effort.soak(name, scale))
             found = search(target, inputs, seed, guided=True)
             report.record(target.name, seed=seed, inputs=inputs, steps=len(found.steps), corpus=len(found.corpus))

@@ -64,7 +64,7 @@ def version() -> str:
 
 def debian_package(home: Path) -> None:
     """Installed, used, upgraded, removed and purged, as root, by apt: nothing is cut off while it is mounted."""
-    deb = package(home)
+    deb = package()
     [newer] = relabelled(deb, home, "+later")
     tree = debian_tree(home / "tree")
     for file, name in ((deb, "now.deb"), (newer, "later.deb")):
@@ -76,7 +76,7 @@ def debian_package(home: Path) -> None:
 
 def under_systemd(home: Path) -> None:
     """Each unit under a real systemd, in a guest: it starts, with the rights that it says and no others, and works."""
-    deb = package(home)
+    deb = package()
     tree = debian_tree(home / "tree", *PACKAGES)
     for file, name in zip(relabelled(deb, home, "", "+later"), ("now.deb", "later.deb"), strict=True):
         (tree / name).write_bytes(file.read_bytes())

