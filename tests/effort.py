@@ -99,7 +99,7 @@ KNOB: Final = {
     "hostile writers, mounted": Counts("displacements", 60, 300, 50_000, "race/test_hostile_writers.py", "hostile"),
     "databases": Counts("kills", 1, 2, 40, "real/test_databases.py", "databases"),
     "guest": Counts("hard ends per way to open a disk", 2, 2, 8, "real/test_guest.py", "guest"),
-    "filesystems that fold": Counts("cases", 1, 3, 7, "real/test_folding.py"),
+    "filesystems that fold": Counts("cases", 1, 1, 7, "real/test_folding.py"),
     "damaged volumes": Counts("volumes", 2, 2, 150, "system/test_damaged_bytes.py", "repair"),
     "calls beside ext4": Counts("sequences", 2, 4, 150, "system/test_posix_machine.py", "posix"),
     "exerciser": Counts("operations", 500, 1000, 1_200_000, "system/test_posix_machine.py", "fsx"),
