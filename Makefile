@@ -6,7 +6,7 @@ export PREFIX DESTDIR HELPERDIR PYTHON EXTRAS EFFORT UI
 demo: bootstrap
 	@.venv/bin/python -m scripts.demo
 
-# EFFORT=full has many more of each, and is what CI runs: docs/dev/testing.md
+# EFFORT=full has more seeds, kills and cases, and is what CI runs: docs/dev/testing.md
 test: test-bootstrap
 	@scripts/test
 

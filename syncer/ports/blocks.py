@@ -152,7 +152,7 @@ class Board(Protocol):
 
     @property
     def open(self) -> int:
-        """How many wants there are: nobody has delivered them yet."""
+        """How many wants there are, with those that were delivered and are not taken yet."""
         ...
 
     def peek(self, most: int) -> Sequence[Want]:

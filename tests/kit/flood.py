@@ -46,7 +46,7 @@ class _Message(ctypes.Structure):
     )
 
 
-def frame(number: int, target: bytes) -> bytes:
+def _frame(number: int, target: bytes) -> bytes:
     """Ethernet header and all."""
     header = target + os.urandom(6)[:6] + ETHERTYPE.to_bytes(2, "big")
     header = header[:6] + b"\x02" + header[7:]
@@ -61,8 +61,8 @@ def frame(number: int, target: bytes) -> bytes:
 def main(seconds: float, target: bytes) -> int:
     """Send until the time is over; returns how many went out."""
     libc = ctypes.CDLL(None, use_errno=True)
-    frames = [frame(number, target) for number in range(BATCH)]
-    vectors = [_Vector(each, len(each)) for each in frames]
+    frames = [_frame(number, target) for number in range(BATCH)]
+    vectors = [_Vector(frame, len(frame)) for frame in frames]
     messages = (_Message * BATCH)(*(_Message(None, 0, ctypes.pointer(each), 1, None, 0, 0, 0) for each in vectors))
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as out:
         out.bind((INTERFACE, 0))

@@ -117,12 +117,10 @@ def _make_root(path: Path, scratch: Path, command: str) -> None:
 
 
 def _compile(tree: Path) -> None:
-    """Byte code of the project and its .venv, beside the sources: emulated, compiling takes longer than the tests."""
+    """Byte code of the project, .venv included, beside the sources: emulated, compiling takes longer than the tests."""
     command = [sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", "-s", tree, "-p", "/"]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPYCACHEPREFIX"}
-    places = [tree / place.relative_to("/") for place in (*map(PROJECT.__truediv__, _PROJECT), Path(sys.prefix))]
-    # Libraries may carry files that are no Python of this version.
-    subprocess.run([*command, *filter(Path.is_dir, places)], check=False, env=environment)
+    subprocess.run([*command, tree / PROJECT.relative_to("/")], check=True, env=environment)
 
 
 def _copy(source: Path, tree: Path, leave_out: Callable[[str], bool]) -> None:

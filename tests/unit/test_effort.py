@@ -46,8 +46,8 @@ def test_no_example_is_counted_beside_the_knob() -> None:
     assert not beside
 
 
-def test_the_full_run_has_what_the_designs_promise() -> None:
-    """A full run never has fewer. Of the rings the soak has more: a slow machine is to end a full run, too."""
+def test_a_full_run_never_has_fewer_than_these() -> None:
+    """Of the rings the designs promise more, which the soak has: a slow machine is to end a full run, too."""
     promised = {"ring R0": 300_000, "ring R1": 6000, "ring R2": 4000, "ring R3": 26, "kills of a mount": 16,
                 "power cuts": 8, "six devices": 60, "host faults": 24, "hostile writers": 1000, "files": 100,
                 "namespace": 80, "server's store": 150, "parts of a tree": 4000, "parts of a volume": 3000}  # fmt: skip
