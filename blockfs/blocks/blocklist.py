@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
+from itertools import chain
+from typing import Final
 
 import msgspec
 
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS, object_hash
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK, BlockId, ObjectHash
+
+_LEAF_BYTES: Final = LEAF_IDS * ID_SIZE
+_HOLES: Final = ZERO_BLOCK * LEAF_IDS
 
 
 class BlockList(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -62,23 +67,37 @@ class BlockList(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def leaves(self) -> Iterator[bytes]:
         """The ids in runs of 256, in order; the last may be shorter."""
-        step = LEAF_IDS * ID_SIZE
-        return (self.ids[at : at + step] for at in range(0, len(self.ids), step))
+        return (self.ids[at : at + _LEAF_BYTES] for at in range(0, len(self.ids), _LEAF_BYTES))
+
+    def filled(self) -> Iterator[int]:
+        """The indexes of blocks that are no holes, ascending. Long holes cost little."""
+        for start, leaf in enumerate(self.leaves()):
+            if leaf != _HOLES:
+                for at in range(0, len(leaf), ID_SIZE):
+                    if not leaf.startswith(ZERO_BLOCK, at):
+                        yield start * LEAF_IDS + at // ID_SIZE
+
+    def holes(self) -> Iterator[tuple[int, int]]:
+        """Runs of blocks that are holes, ascending: the index of the first, and that behind the last."""
+        behind = 0
+        for at in chain(self.filled(), (len(self),)):
+            if behind < at:
+                yield behind, at
+            behind = at + 1
+
+    def places_unlike(self, base: BlockList) -> Iterator[int]:
+        """The indexes of blocks that differ from those of `base`, ascending; what is beyond its end differs, too."""
+        assert base.block_size == self.block_size
+        for start in range(0, len(self.ids), _LEAF_BYTES):
+            mine, theirs = self.ids[start : start + _LEAF_BYTES], base.ids[start : start + _LEAF_BYTES]
+            if mine != theirs:
+                for at in range(0, len(mine), ID_SIZE):
+                    if mine[at : at + ID_SIZE] != theirs[at : at + ID_SIZE]:
+                        yield (start + at) // ID_SIZE
 
     def changed_from(self, base: BlockList) -> dict[int, BlockId]:
-        """Blocks of this list that differ from `base`, by index. Compares leaf-wise first."""
-        assert base.block_size == self.block_size
-        changed: dict[int, BlockId] = {}
-        step = LEAF_IDS * ID_SIZE
-        for start in range(0, len(self.ids), step):
-            mine, theirs = self.ids[start : start + step], base.ids[start : start + step]
-            if mine == theirs:
-                continue
-            for at in range(0, len(mine), ID_SIZE):
-                new = mine[at : at + ID_SIZE]
-                if new != theirs[at : at + ID_SIZE]:
-                    changed[(start + at) // ID_SIZE] = BlockId(new)
-        return changed
+        """Blocks of this list that differ from `base`, by index."""
+        return {index: self[index] for index in self.places_unlike(base)}
 
     def splice(self, size_bytes: int, changed: Mapping[int, BlockId]) -> BlockList:
         """This list resized to `size_bytes` (new blocks are holes) with some blocks replaced.

@@ -15,6 +15,7 @@ LEAF_IDS: Final = 256
 """Ids per leaf: 8 KiB values, a power of two so that a leaf is a Merkle subtree. Reasons in ADR 0003."""
 
 _LEAF_LEVELS: Final = 8  # 2**8 == LEAF_IDS
+_LEAF_BYTES: Final = LEAF_IDS * ID_SIZE
 _LEAF_TAG: Final = b"blocksync-leaf-1\0"  # separates leaf keys from block ids and Merkle nodes
 
 
@@ -97,9 +98,16 @@ def root_of_level(nodes: bytes, level: int) -> ObjectHash:
 
 
 def _reduce(nodes: bytes) -> bytes:
-    """Hash adjacent pairs of an even run of nodes."""
+    """Hash adjacent pairs of an even run of nodes; of a long hole, most of which is the same, once."""
     sha256 = hashlib.sha256
-    return b"".join([sha256(nodes[at : at + 64]).digest() for at in range(0, len(nodes), 64)])
+    parts: list[bytes] = []
+    before = reduced = b""
+    for start in range(0, len(nodes), _LEAF_BYTES):
+        some = nodes[start : start + _LEAF_BYTES]
+        if some != before:
+            before, reduced = some, b"".join([sha256(some[at : at + 64]).digest() for at in range(0, len(some), 64)])
+        parts.append(reduced)
+    return b"".join(parts)
 
 
 @cache

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, BlockId, ObjectHash
+from blockfs.blocks.ids import ID_SIZE, BlockId, ObjectHash
 from syncer.core.model import Content
 from syncer.ports.localvalues import single
 
@@ -137,11 +137,7 @@ class BlockIndex:
         number = len(self._contents).to_bytes(4, "big")
         self._contents.append(content)
         ids = blocks.ids
-        return [
-            ids[at : at + _PREFIX] + number + (at // ID_SIZE).to_bytes(4, "big")
-            for at in range(0, len(ids), ID_SIZE)
-            if ids[at : at + ID_SIZE] != ZERO_BLOCK
-        ]
+        return [ids[at * ID_SIZE : at * ID_SIZE + _PREFIX] + number + at.to_bytes(4, "big") for at in blocks.filled()]
 
     def may_have(self, block_id: BlockId) -> bool:
         """Whether a list that was there from the start has it."""

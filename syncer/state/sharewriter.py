@@ -28,6 +28,7 @@ STAMP: Final = struct.Struct(">Q")  # value of `meta`, `stamp`: see `schema.afte
 STAMP_KEY: Final = b"stamp"
 ADVICE: Final = "the next cycle makes it anew"
 
+_HOLES: Final = ZERO_BLOCK * RUN_IDS
 _BATCH: Final = 1 << 17  # entries in one transaction: 25 MB in memory while it is made
 
 
@@ -129,9 +130,13 @@ class IndexWriter:
         txn, key = self._begun(), RUN.pack(nid, run)
         raw = txn.get(key, db=self._tables.lists)
         old = b"" if raw is None else bytes(raw)
-        if old == new:
+        is_hole = new == _HOLES[: len(new)]
+        if old == (b"" if is_hole else new):
             return
-        txn.put(key, new, db=self._tables.lists)
+        if is_hole:
+            txn.delete(key, db=self._tables.lists)
+        else:
+            txn.put(key, new, db=self._tables.lists)
         first = run * RUN_IDS
         for at in range(0, max(len(old), len(new)), ID_SIZE):
             before, after = old[at : at + ID_SIZE], new[at : at + ID_SIZE]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from blockfs.blocks.blocklist import BlockList
@@ -109,18 +109,18 @@ class Assembly:
             found = self._compare_preset()
             counters.own_blocks += found if elsewhere else 0
         else:
-            self._done_where(lambda wanted: wanted == ZERO_BLOCK)
+            for first, behind in blocks.holes():
+                self._left[first:behind] = bytes(behind - first)
         for origin in self._order.origins:
-            if not any(self._left):
+            if 1 not in self._left:
                 return []
             found = self._take_aligned(origin)
             counters.own_blocks += 0 if self._is_before(origin) else found
-        for origin in self._sources.displaced(self._order.content) if any(self._left) else ():
+        for origin in self._sources.displaced(self._order.content) if 1 in self._left else ():
             counters.own_blocks += self._take_aligned(origin)
         self._positions = {}
-        for index, wanted in enumerate(blocks):
-            if self._left[index]:
-                self._positions.setdefault(wanted, []).append(index)
+        for index in self._places_left():
+            self._positions.setdefault(blocks[index], []).append(index)
         return [places[0] for places in self._positions.values()]
 
     def receive(self, got: Sequence[tuple[BlockId, bytes]]) -> None:
@@ -156,7 +156,7 @@ class Assembly:
         Returns:
             Its evidence; why its attributes could not be set.
         """
-        assert not any(self._left)
+        assert 1 not in self._left
         lacking = set_attributes(self._file, self._order.path, meta)
         # Content, size and times must be on disk before any name says that this is the file.
         os.fsync(self._file)
@@ -193,10 +193,11 @@ class Assembly:
                 self._write(index, b"")
         return found
 
-    def _done_where(self, holds: Callable[[BlockId], bool]) -> None:
-        for index, wanted in enumerate(self._order.blocks):
-            if holds(wanted):
-                self._left[index] = 0
+    def _places_left(self) -> Iterator[int]:
+        """The indexes of blocks that are not in the file yet, ascending."""
+        at = -1
+        while (at := self._left.find(1, at + 1)) >= 0:
+            yield at
 
     def _take_aligned(self, origin: Origin) -> int:
         """Take the blocks that a file has at the same index. Returns how many."""
@@ -220,16 +221,15 @@ class Assembly:
         blocks = self._order.blocks
         longest = max(1, _RUN_BYTES // blocks.block_size)
         first = count = 0
-        for index in range(min(len(blocks), len(theirs))):
-            if self._left[index] and blocks[index] == theirs[index]:
-                if not count:
-                    first = index
-                count += 1
-                if count < longest:
-                    continue
-            if count:
+        for index in self._places_left():
+            if index >= len(theirs):
+                break
+            if blocks[index] != theirs[index]:
+                continue
+            if count and (index != first + count or count == longest):
                 yield first, count
-            count = 0
+                count = 0
+            first, count = (first, count + 1) if count else (index, 1)
         if count:
             yield first, count
 

@@ -392,7 +392,7 @@ def _holes(size_bytes: int, block_size: int) -> BlockList:
 def _not_holes(blocks: BlockList, other_size: int) -> list[int]:
     """Blocks of the other grid that are not known to be holes."""
     return over(
-        (index for index, name in enumerate(blocks) if name != ZERO_BLOCK),
+        blocks.filled(),
         blocks.block_size,
         other_size,
         blocks.size_bytes,

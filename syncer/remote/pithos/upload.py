@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
 from typing import Final
 
 import trio
@@ -254,10 +255,11 @@ def first_places(blocks: BlockList, wanted: Sequence[BlockId]) -> dict[BlockId, 
     """Where each wanted id first stands in a block list; ids that don't are left out."""
     left = set(wanted)
     places: dict[BlockId, int] = {}
-    for index, name in enumerate(blocks):
+    a_hole = islice((first for first, _ in blocks.holes()), 1)
+    for index in chain(a_hole, blocks.filled()):
         if not left:
             break
-        if name in left:
+        if (name := blocks[index]) in left:
             left.remove(name)
             places[name] = index
     return places

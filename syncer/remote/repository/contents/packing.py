@@ -23,7 +23,7 @@ import msgspec
 import trio
 
 from blockfs.blocks.blocklist import BlockList
-from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK
+from blockfs.blocks.ids import ID_SIZE
 from syncer.remote.parallel import for_each
 from syncer.remote.repository.contents.alike import Alike
 from syncer.remote.repository.format.chunks import Chunk, Chunker, Old, Range, Read, cut_window, windows_to_cut
@@ -129,6 +129,11 @@ class _Content(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Nodes | None
     changed: Sequence[Range]
 
+    def is_hole(self, start: int, end: int) -> bool:
+        """Whether all that a range has of the content is known to be zeros: there are no chunks in it."""
+        around = _within(self.zeros, start, end)
+        return len(around) == 1 and around[0][0] <= start and around[0][1] >= min(end, self.blocks.size_bytes)
+
     def ids_in(self, start: int, end: int) -> bytes:
         """Of the blocks of a range; none if its ends are no blocks' ends."""
         step = self.blocks.block_size
@@ -190,7 +195,11 @@ class Packer:
             await self.flush()
             await trio.to_thread.run_sync(cuts.settle, self, limiter=self._cutters)
 
-        windows = windows_to_cut(self.chunker, size, old_size, changed)
+        windows = (
+            window
+            for window in windows_to_cut(self.chunker, size, old_size, changed)
+            if window < old_size or not content.is_hole(window, window + self.chunker.window_bytes)
+        )
         while some := list(islice(windows, _WINDOWS)):
             if file is not None and nodes is not None:
                 ranges = [(window, window + self.chunker.window_bytes) for window in some]
@@ -388,31 +397,21 @@ def _sliced(data: bytes, ranges: Sequence[Range]) -> list[bytes]:
 
 def changed_ranges(old: BlockList, new: BlockList) -> list[Range]:
     """Ranges of bytes in which two versions may differ."""
-    pairs = zip(old, new, strict=False)
-    return _ranges((at for at, (one, other) in enumerate(pairs) if one != other), new.block_size)
+    step, ranges = new.block_size, list[Range]()
+    for at in new.places_unlike(old):
+        if ranges and ranges[-1][1] == at * step:
+            ranges[-1] = ranges[-1][0], (at + 1) * step
+        else:
+            ranges.append((at * step, (at + 1) * step))
+    return ranges
 
 
 def hole_ranges(blocks: BlockList) -> list[Range]:
     """Ranges of bytes that are zeros, as far as whole blocks tell."""
-    return _ranges((at for at, block in enumerate(blocks) if block == ZERO_BLOCK), blocks.block_size)
+    return [(first * blocks.block_size, behind * blocks.block_size) for first, behind in blocks.holes()]
 
 
 def _within(ranges: Sequence[tuple[int, int]], start: int, end: int) -> Sequence[tuple[int, int]]:
     """Those of some ranges, ascending and apart, that reach into another one."""
     first = bisect_right(ranges, start, key=lambda each: each[1])
     return ranges[first : bisect_left(ranges, end, key=lambda each: each[0])]
-
-
-def _ranges(indexes: Iterable[int], step: int) -> list[tuple[int, int]]:
-    """Blocks as ranges of bytes, ascending."""
-    ranges: list[tuple[int, int]] = []
-    first = behind = -1
-    for index in indexes:
-        if index != behind:
-            if first >= 0:
-                ranges.append((first * step, behind * step))
-            first = index
-        behind = index + 1
-    if first >= 0:
-        ranges.append((first * step, behind * step))
-    return ranges

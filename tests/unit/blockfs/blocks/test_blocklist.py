@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +65,19 @@ def test_changes_are_found_in_any_leaf() -> None:
     changed = {0: IDS[1], LEAF_IDS: IDS[2], count - 1: IDS[3]}
     assert base.splice(base.size_bytes, changed).changed_from(base) == changed
     assert [len(leaf) // 32 for leaf in base.leaves()] == [256, 256, 256, 7]
+
+
+@given(st.lists(st.tuples(st.sampled_from([1, 5, LEAF_IDS, 2 * LEAF_IDS + 3]), st.sampled_from(IDS[:3])), max_size=5))
+def test_holes_and_what_is_filled_are_all_there_is(runs: list[tuple[int, BlockId]]) -> None:
+    ids = b"".join(block * count for count, block in runs)
+    blocks = BlockList(block_size=BLOCK, size_bytes=len(ids) // 32 * BLOCK, ids=ids)
+    holes = list(blocks.holes())
+    assert list(blocks.filled()) == [at for at, block in enumerate(blocks) if block != ZERO_BLOCK]
+    assert [at for first, behind in holes for at in range(first, behind)] == [
+        at for at, block in enumerate(blocks) if block == ZERO_BLOCK
+    ]
+    assert all(behind < first for (_, behind), (first, _) in pairwise(holes))
+    assert all(first < behind for first, behind in holes)
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,13 @@ def test_object_hash_agrees_with_the_definition(ids: list[bytes]) -> None:
     assert object_hash(b"".join(ids)) == naive_root(ids)
 
 
+@given(st.lists(st.tuples(st.integers(1, 700), st.integers(0, 2)), min_size=1, max_size=4))
+def test_object_hash_of_long_runs_agrees_with_the_definition(runs: list[tuple[int, int]]) -> None:
+    """What is the same is hashed once: breaks when it is taken for the same and is not."""
+    ids = [sha256(b"%d" % number) for count, number in runs for _ in range(count)]
+    assert object_hash(b"".join(ids)) == naive_root(ids)
+
+
 @pytest.mark.parametrize("count", [257, 511, 512, 513, 768, 1025, 2500])
 def test_roots_of_leaves_give_the_object_hash(count: int) -> None:
     """The side table of leaf roots must never change what a file is called."""

@@ -172,6 +172,23 @@ def test_a_longer_file_gets_shorter(share: Share) -> None:
     assert share.has(1, 2, 3, RUN_IDS + 1, len(long)) == [True, True, False, False, False]
 
 
+def test_holes_take_no_room_and_come_and_go(share: Share) -> None:
+    hole = [0] * RUN_IDS
+    for numbers, lists in (
+        ([*hole, *hole, 1, *hole], 1),  # it begins a run, and most of that is a hole
+        ([2, *hole, *hole, 1], 2),
+        ([*hole, *hole, *hole, 1], 1),
+        ([*hole, *hole], 0),
+        ([3], 1),
+    ):
+        share.record(share.row(1, numbers))
+        share.follow([1])
+        assert share.has(1, 2, 3) == [number in numbers for number in (1, 2, 3)]
+        index = share.index
+        with index._environment.begin() as txn:
+            assert txn.stat(index._lists)["entries"] == lists
+
+
 def test_a_write_of_an_older_program_is_noticed(share: Share) -> None:
     """It knows no stamp: rows that it changed must not be answered by entries of before."""
     share.record(share.row(1, [1, 2]), share.row(2, [3]))
