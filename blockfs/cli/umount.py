@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 from typing import Final
@@ -11,11 +12,12 @@ import click
 
 from blockfs.cli.parameters import PATH, json_option
 from blockfs.control.client import ConnectionLostError, ControlClient, NotMountedError, RequestError
-from blockfs.errors import BlockfsError, NotFoundError
+from blockfs.errors import BlockfsError, ChangesLostError, NotFoundError
 from blockfs.exitcodes import ExitCode
 from blockfs.mount.abort import end_dying
 from blockfs.mount.holders import Holder, holders_of
 from blockfs.mount.mountpoints import mount_at, unmount
+from blockfs.runtime.failures import said
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.mountinfo import Mount
 from blockfs.runtime.output import JsonValue, json_line, note, shown
@@ -91,9 +93,15 @@ def _unmount(mount: Mount, *, seal: bool) -> str:
 
 def _end(client: ControlClient, mount: Mount, *, seal: bool) -> None:
     process = os.pidfd_open(client.server_pid)
+    failed: OSError | None = None
     try:
         # The kernel's pages first: an error in writing them is told here, not lost in the unmount.
-        syncfs(mount.mountpoint)
+        try:
+            syncfs(mount.mountpoint)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise  # no room, say: there may be some later
+            failed = error
         try:
             # A process that is gone before its reply reached us has done what was asked.
             with contextlib.suppress(ConnectionLostError):
@@ -105,6 +113,8 @@ def _end(client: ControlClient, mount: Mount, *, seal: bool) -> None:
         _wait(process, client.server_pid, mount)
     finally:
         os.close(process)
+    if failed is not None:
+        raise ChangesLostError(f"the mount has ended; of what was written last some is lost: {said(failed)}")
 
 
 def _wait(process: int, pid: int, mount: Mount) -> None:

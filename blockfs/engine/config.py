@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from blockfs.engine.space.policy import BALLAST_BYTES
+
+OPEN_STAGING_FILES: Final = 256  # a mount takes more where the host lets it
 
 
 def no_checkpoint(step: str) -> None:
@@ -28,6 +31,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
         commit_s: Seconds that a metadata change waits for others to share its commit.
         seal_workers: Threads that hash: SHA-256 scales to two from 64 KiB blocks up and loses with threads at 4 KiB.
         open_staging_files: Descriptors kept open for staging files; a copy of 10,000 small files must not exhaust them.
+            Where there are fewer than files with unsynced data, each further file takes an fdatasync.
         adopt_bytes: A staging file with that much new data becomes a segment; less is copied into a common one, so that
             segments stay few: adopting gains a few milliseconds then (ADR 0014).
         reserve_bytes: Writes and new names fail with ENOSPC when the host has less room than this, so that metadata
@@ -45,7 +49,7 @@ class EngineConfig(msgspec.Struct, frozen=True, kw_only=True):
     publish_s: float = 5.0
     commit_s: float = 1.0
     seal_workers: int = 2
-    open_staging_files: int = 256
+    open_staging_files: int = OPEN_STAGING_FILES
     adopt_bytes: int = 32 << 20
     reserve_bytes: int = 32 << 20
     ballast_bytes: int = BALLAST_BYTES

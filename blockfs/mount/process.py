@@ -25,7 +25,7 @@ import msgspec
 import trio
 
 from blockfs.control.server import ControlServer
-from blockfs.engine.config import EngineConfig
+from blockfs.engine.config import OPEN_STAGING_FILES, EngineConfig
 from blockfs.engine.fatal import Fatal
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import KernelTooOldError, LockedError, MountError
@@ -36,7 +36,7 @@ from blockfs.mount import frontends, mountpoints, native
 from blockfs.mount.choice import Choice
 from blockfs.mount.connection_limits import ConnectionLimits
 from blockfs.mount.frontends import Frontend, Load
-from blockfs.runtime.descriptors import raise_limit
+from blockfs.runtime import descriptors
 from blockfs.runtime.linux import syncfs_descriptor
 from blockfs.runtime.logs import Log
 from blockfs.runtime.mountinfo import mounts_of_volume
@@ -53,6 +53,7 @@ ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 log = Log()
 
+_STAGING_FILES: Final = 16_384  # some 1.5 KB of kernel memory each; more with unsynced data are rare
 _GIL_INTERVAL_S: Final = 0.0001  # a request that waits for a busy sealing thread waits this long, not Python's 5 ms
 
 
@@ -94,7 +95,7 @@ def serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[],
         BlockfsError: Locked, corrupt, no space, mountpoint not usable, FUSE not available.
     """
     load = frontends.loaded(options.frontend)
-    raise_limit()  # a native mount has one for each file that is open, or not sealed yet
+    descriptors.raise_limit()  # a native mount has one for each file that is open, or not sealed yet
     sys.setswitchinterval(_GIL_INTERVAL_S)
     # To learn who has a hot file open the engine takes a lease on it, for a moment; who opens it then has us told so.
     signal.signal(signal.SIGIO, signal.SIG_IGN)
@@ -204,7 +205,8 @@ def _opened(options: MountOptions) -> Filesystem:
         LockedError: Mounted, or somebody else holds it for longer than `ENDING_TIMEOUT_S`.
     """
     is_native = native.why_not(options.frontend, wanted=options.native, volume=options.volume) is None
-    config = EngineConfig(read_only=options.read_only, native=is_native)
+    open_files = min(max(descriptors.limit() // 16, OPEN_STAGING_FILES), _STAGING_FILES)
+    config = EngineConfig(read_only=options.read_only, native=is_native, open_staging_files=open_files)
     try:
         return Filesystem.open(options.volume, config)
     except LockedError as error:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import select
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from tests.kit.hostfs import REFLINKS, run, umount
 from tests.system.machines import Ended, Machines
 
 FRONTENDS = ("kernel",)
+GOING_DOWN = 0x8004587D  # FS_IOC_GOINGDOWN of XFS and ext4
+NO_LOG_FLUSH = 2
 MIB = 1 << 20
 DISK = 96 * MIB  # so much of the loop device can be written; what is beyond is an I/O error
 SYNCED = os.urandom(8 * MIB)
@@ -90,3 +94,25 @@ def test_who_syncs_is_told_and_what_was_synced_before_stays(machines: Machines, 
     assert (machines.remount("m") / "synced").read_bytes() == SYNCED
     assert end(machines, "m").exit_code == 0
     machines.run("scrub", volume)
+
+
+@pytest.mark.parametrize("mode", ["--native", "--no-native"])
+def test_umount_ends_a_mount_whose_host_was_shut_down(machines: Machines, mode: str) -> None:
+    """As XFS does itself when its log can't be written."""
+    volume = machines.home / "volume-m"
+    machines.run("init", volume)
+    machines.folder("m")
+    mount = machines.remount("m", mode)
+    (mount / "synced").write_bytes(SYNCED)
+    run("sync", mount / "synced")
+    (mount / "lost").write_bytes(b"x")
+    process = os.pidfd_open(machines.mount_pid("m"))
+    host = os.open(machines.home, os.O_RDONLY)
+    fcntl.ioctl(host, GOING_DOWN, NO_LOG_FLUSH.to_bytes(4, sys.byteorder))
+    os.close(host)
+    ended = machines.run("umount", machines.mounts.pop("m"), expect=None)
+    select.select([process], [], [])
+    os.close(process)
+    assert ended.exit_code == 19, ended
+    assert "the mount has ended" in ended.stderr
+    assert not mount.is_mount()

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from blockfs.engine.content.hostfile import written_extents
 from blockfs.engine.content.pagemap import PAGE, Layer, PageMap
-from blockfs.engine.content.staging import RANGE_SHIFT, StagingDirectory, StagingFile
+from blockfs.engine.content.staging import RANGE, RANGE_SHIFT, StagingDirectory, StagingFile
 from blockfs.tree.schema import NO_LIMIT, Generation
 
 
@@ -49,7 +49,7 @@ class StagedGeneration:
         valid_below: Byte offset in the file from where on it is void.
     """
 
-    __slots__ = ("_staged", "files", "named", "number", "pages", "unsynced", "valid_below")
+    __slots__ = ("_lost", "_staged", "files", "named", "number", "pages", "unsynced", "valid_below")
 
     def __init__(self, number: int, block_size: int, staged: StagedPages) -> None:
         self.number = number
@@ -59,6 +59,7 @@ class StagedGeneration:
         self.unsynced: defaultdict[int, PageMap] = defaultdict(self.pages.empty)
         self.valid_below = NO_LIMIT
         self._staged = staged
+        self._lost = self.pages.empty()
 
     # --- how its pages are known ---
 
@@ -84,6 +85,7 @@ class StagedGeneration:
         """
         for range_index, file in self.files.items():
             found = self.pages.empty()
+            file.is_dirty = not is_synced
             with staging.using(file) as fd:
                 for offset, length in written_extents(fd):
                     found.add(((range_index << RANGE_SHIFT) + offset) // PAGE, length // PAGE)
@@ -111,6 +113,19 @@ class StagedGeneration:
     def lose(self, lost: PageMap) -> None:
         """The host failed to write these pages: they are staged no more."""
         self._staged.count -= self.pages.subtract(lost)
+        self._lost.unite(lost)
+
+    def take_lost(self) -> list[tuple[StagingFile, int, int]]:
+        """Where the files still have what was lost since this was asked last: file, offset in it, length."""
+        lost, self._lost = self._lost, self._lost.empty()
+        found: list[tuple[StagingFile, int, int]] = []
+        for range_index, file in self.files.items():
+            start = range_index << RANGE_SHIFT
+            for page, count in lost.extents():
+                first, end = max(page * PAGE, start), min((page + count) * PAGE, start + RANGE)
+                if first < end:
+                    found.append((file, first - start, end - first))
+        return found
 
     def drop(self) -> None:
         """Its data are elsewhere, or void: nothing of it counts any more. What reads it just now goes on."""

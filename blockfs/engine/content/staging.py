@@ -5,7 +5,8 @@ lies at its own offset within the range, so which pages are staged is what SEEK_
 Generation numbers are unique within the directory and never used twice in one mount.
 
 Descriptors: at most `open_files` stay open beyond those in use. A `StagingFile` in use is pinned, so a thread that
-reads never finds its descriptor closed or, worse, given to another file.
+reads never finds its descriptor closed or, worse, given to another file. What was written is synced before a descriptor
+is closed: the kernel forgets a file that nobody has open, and with it that it failed to write its pages.
 """
 
 from __future__ import annotations
@@ -54,11 +55,12 @@ class StagingFile:
         key: Its name.
         failed: An fdatasync failed: what the kernel dropped is unknown, so no later success may be believed. It is not
             synced again; see `blockfs.engine.durable.failing`.
+        is_dirty: It was written to since its last good fdatasync began.
         is_shared: It may be a segment, too, of which dead blocks are punched when this name is gone.
         segment: The number of the segment that was made of it.
     """
 
-    __slots__ = ("dead", "failed", "fd", "is_shared", "key", "segment", "users")
+    __slots__ = ("dead", "failed", "fd", "is_dirty", "is_shared", "key", "segment", "users")
 
     def __init__(self, key: Key, fd: int, *, is_shared: bool = False) -> None:
         self.key = key
@@ -66,6 +68,7 @@ class StagingFile:
         self.users = 0
         self.failed = False
         self.dead = False
+        self.is_dirty = False
         self.is_shared = is_shared
         self.segment: int | None = None
 
@@ -206,14 +209,15 @@ class StagingDirectory:
         finally:
             self.release(file)
 
-    def acquire(self, file: StagingFile) -> int:
-        """Pin a file; returns its descriptor. Pair it with `release`."""
+    def acquire(self, file: StagingFile, *, writes: bool = False) -> int:
+        """Pin a file, perhaps to write to it; returns its descriptor. Pair it with `release`."""
         with self._lock:
             if file.fd < 0:
                 file.fd = os.open(encode_name(file.key), os.O_RDWR | os.O_CLOEXEC, dir_fd=self._directory_fd)
             elif not file.users:
                 self._idle.pop(file, None)
             file.users += 1
+            file.is_dirty |= writes
             return file.fd
 
     def release(self, file: StagingFile) -> None:
@@ -232,8 +236,22 @@ class StagingDirectory:
             if file.users or file.fd < 0:
                 return
             self._idle[file] = None
-            if len(self._idle) > self._open_files:
-                oldest, _ = self._idle.popitem(last=False)
+            if len(self._idle) <= self._open_files:
+                return
+            oldest, _ = self._idle.popitem(last=False)
+            if not oldest.is_dirty:
+                _close(oldest)
+                return
+            oldest.users += 1
+        with contextlib.suppress(BlockfsError):  # it has failed then, and whoever syncs or seals it is told
+            self.sync(oldest)
+        with self._lock:
+            oldest.users -= 1
+            if oldest.users:
+                return
+            if oldest.is_dirty and not oldest.dead:
+                self._idle[oldest] = None  # written to meanwhile
+            else:
                 _close(oldest)
 
     def sync(self, file: StagingFile, pace: Callable[[], None] | None = None) -> None:
@@ -251,6 +269,7 @@ class StagingDirectory:
         with self._unfailed(file) as fd:
             if pace is not None:
                 write_back_slowly(fd, pace)
+            file.is_dirty = False  # before: who writes meanwhile says so again
             os.fdatasync(fd)
 
     def check(self, file: StagingFile) -> None:

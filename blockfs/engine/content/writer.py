@@ -180,7 +180,7 @@ class ContentWriter:
         file = self._table.staging_file(state, generation, range_index)
         generation.will_change(range_index, (range_index * RANGE + within) // PAGE, -(-length // PAGE))
         staging = self._stores.staging
-        fd = staging.acquire(file)  # no context managers: they take as long as the system call
+        fd = staging.acquire(file, writes=True)  # no context managers: they take as long as the system call
         try:
             written, failure = write_pages(fd, parts, within, length)
             if failure is None:

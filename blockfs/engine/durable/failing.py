@@ -17,7 +17,6 @@ from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.content.generation import StagedGeneration
 from blockfs.engine.content.hostfile import HostIoError, punch
 from blockfs.engine.content.pagemap import PAGE, PageMap
-from blockfs.engine.content.staging import RANGE
 from blockfs.engine.context import Stores
 from blockfs.engine.durable.committer import Committer
 from blockfs.engine.durable.failures import Failures
@@ -145,7 +144,6 @@ def note_failure(
     lost.intersect(generation.pages)
     newer = state.generations[state.generations.index(generation) + 1 :]
     generation.lose(lost)
-    _make_holes(stores, generation, range_index, lost)
     if state.newest is generation:
         state.close_generation()  # what is written from now on goes to a file that has not failed
     if not generation.pages:
@@ -161,13 +159,6 @@ def note_failure(
     return error
 
 
-def _make_holes(stores: Stores, generation: StagedGeneration, range_index: int, lost: PageMap) -> None:
-    """As far as the host can: after a kill before the failure is recorded, older content is better than garbage."""
-    with stores.staging.using(generation.files[range_index]) as fd:
-        for first, pages in lost.extents():
-            punch(fd, first * PAGE % RANGE, pages * PAGE)
-
-
 def record(stores: Stores, state: FileState) -> None:
     """Put what the next mount must know of a file's failures into the change set. Under the engine's lock."""
     failures = state.failures
@@ -180,14 +171,29 @@ def record(stores: Stores, state: FileState) -> None:
         stores.tree.put_failed_flush(row)
 
 
-def write_down(table: FileTable, committer: Committer, ino: int) -> None:
+def write_down(stores: Stores, table: FileTable, committer: Committer, ino: int) -> None:
     """A failure was noted: make that durable, and let the kernel forget the pages. Without any lock.
 
-    A host that fails may fail here, too. Then it goes with a later commit, if there is one.
+    A host that fails may fail here, too. Then it goes with a later commit, if there is one; without one the next mount
+    finds what lies in the staging file: what was written, or what was flushed there before it.
     """
     with suppress(BlockfsError):
         committer.commit()
+        _make_holes(stores, table, ino)
     table.on_failure(ino)
+
+
+def _make_holes(stores: Stores, table: FileTable, ino: int) -> None:
+    """Lost pages leave the staging file, as far as the host lets them: never before the tree says that they are lost.
+
+    Until then nothing else would tell a hole from what was never written, and what had been flushed there is better.
+    """
+    with stores.lock:
+        state = table.peek(ino)
+        lost = [] if state is None else [place for each in state.generations for place in each.take_lost()]
+    for file, offset, length in lost:
+        with suppress(OSError), stores.staging.using(file) as fd:  # it may be gone since
+            punch(fd, offset, length)
 
 
 def tell(stores: Stores, table: FileTable, state: FileState, sample: int) -> tuple[FlushFailedError | None, int]:

@@ -119,7 +119,7 @@ class Flusher:
         with state.publishing:
             failure = self._flush_alone(state, publishes=publishes, pace=pace)
         if failure is not None:
-            write_down(self._table, self._committer, state.ino)
+            write_down(self._stores, self._table, self._committer, state.ino)
             raise failure
 
     def _flush_alone(

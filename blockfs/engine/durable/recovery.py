@@ -87,6 +87,8 @@ def _recover_file(
             generation.files[row.range_index] = file
             generation.named.add(row.range_index)
         generation.find(stores.staging, is_synced=was_clean)
+        if state.failures is not None:  # noted, and not punched any more
+            generation.lose(state.failures.pages)
     # Durably: the file may grow again before they are sealed, and must not show then what was never published.
     table.cut_generations(state, state.size_bytes)
 

@@ -173,7 +173,7 @@ class Sealer:
             failures = self._seal_group_stubbornly(states, spliced, may_mix=may_mix)
         for failure in failures:
             if isinstance(failure, FlushFailedError):
-                write_down(self._table, self._committer, failure.ino)
+                write_down(self._stores, self._table, self._committer, failure.ino)
         return failures
 
     def _seal_group_stubbornly(

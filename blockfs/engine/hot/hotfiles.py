@@ -41,7 +41,7 @@ from blockfs.runtime.space import host_space
 log = Log()
 
 _KEPT: Final = 256  # clean hot files that nobody has open: descriptors
-_OTHERS: Final = 768  # descriptors: 256 of segments, 256 of staging files, and what else there is
+_OTHERS: Final = 512  # descriptors besides those of staging files: 256 of segments, and what else there is
 _KEPT_BYTES: Final = 1 << 20  # from this size on
 _TRIES: Final = 8  # against writers that stage while a file is to be assembled
 
@@ -67,7 +67,7 @@ class HotFiles:
         why_not: str | None,
     ) -> None:
         self.why_not = why_not
-        self.most = max(0, descriptors.limit() - _OTHERS) // 2
+        self.most = max(0, descriptors.limit() - stores.config.open_staging_files - _OTHERS) // 2
         self._stores = stores
         self._table = table
         self._folder = folder

@@ -7,7 +7,11 @@ from contextlib import suppress
 from blockfs.control.protocol import Commit, Done, Flush, Reply, Shutdown
 from blockfs.engine.content.hostfile import HostIoError
 from blockfs.engine.durable.failing import FlushFailedError
-from blockfs.errors import ChangesLostError, DatabaseStoppedError
+from blockfs.engine.volume import lock_holder
+from blockfs.errors import BlockfsError, ChangesLostError, DatabaseStoppedError
+from blockfs.exitcodes import ExitCode
+from blockfs.runtime.failures import said
+from blockfs.runtime.output import shown
 from blockfs.service.conversation import Conversation
 
 
@@ -29,7 +33,7 @@ def shutdown(session: Conversation, request: Shutdown) -> Reply:
     session.mount.kernel.take_pages()
     # An error is told here, while the mount can still be asked; the final commit has nobody to tell.
     try:
-        _save(session, seal=request.seal)
+        _save_stubbornly(session, seal=request.seal)
     except DatabaseStoppedError as error:
         session.mount.unmount()  # no repetition would help: only the next mount can commit again
         raise ChangesLostError(f"the mount has ended; {error}") from error
@@ -43,6 +47,41 @@ def shutdown(session: Conversation, request: Shutdown) -> Reply:
     if lost is not None:
         raise ChangesLostError(f"the mount has ended; {lost}")
     return Done()
+
+
+def _save_stubbornly(session: Conversation, *, seal: bool) -> None:
+    """Save. If the host fails, once more: it may have told of what is over, or a database learns that it has ended.
+
+    Raises:
+        DatabaseStoppedError: Nothing can be saved any more.
+        BlockfsError: It may be later.
+        OSError: The host failed likewise.
+    """
+    try:
+        _save(session, seal=seal)
+        return
+    except (BlockfsError, OSError) as error:
+        if isinstance(error, BlockfsError) and error.exit_code != ExitCode.UNEXPECTED:
+            raise
+    try:
+        _save(session, seal=seal)
+    except (BlockfsError, OSError) as error:
+        path = session.filesystem.volume.path
+        if _is_gone(path):
+            raise DatabaseStoppedError(
+                f"{shown(path)}: the host's filesystem takes and gives nothing any more ({said(error)}): have it "
+                "repaired, and mount the volume anew; what was fsynced is there, later changes are lost"
+            ) from error
+        raise
+
+
+def _is_gone(path: bytes) -> bool:
+    """Whether a filesystem was shut down, as XFS and ext4 are when their journal can't be written: nothing opens."""
+    try:
+        lock_holder(path)
+    except OSError:
+        return True
+    return False
 
 
 def _save(session: Conversation, *, seal: bool) -> None:

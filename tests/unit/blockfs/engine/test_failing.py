@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from blockfs.blocks.hashing import block_id
 from blockfs.engine.content import staging as staging_module
 from blockfs.engine.copies.apply import Apply
 from blockfs.engine.copies.conditions import RefusedError
+from blockfs.engine.durable import failing
 from blockfs.engine.durable.failing import FlushFailedError
 from blockfs.engine.filesystem import Filesystem
 from blockfs.errors import BlockfsError, FormatTooNewError, FsError
@@ -348,6 +350,44 @@ def test_a_commit_that_fails_as_well_loses_no_failure(
         patched.setattr(filesystem.tree, "write", fail)
         fail_in_background(filesystem, disk)
     again = reopened(filesystem)
+    assert is_lost(lambda: again.files.read(ino, 4096, 1, may_block=True))
+    again.close()
+
+
+def test_what_was_fsynced_is_there_if_nothing_of_the_failure_could_be_written_down(
+    filesystem: Filesystem, disk: Disk, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on ext4: the next mount finds what is on the disk, not what was sealed before it, and not NUL."""
+
+    def fail(_: object) -> None:
+        raise BlockfsError("the host fails")
+
+    filesystem.files.write(ino, 0, NEW * 8192)
+    filesystem.files.fsync(ino)
+    filesystem.files.write(ino, 4096, NEWER * 4096)
+    with monkeypatch.context() as patched:
+        patched.setattr(filesystem.tree, "write", fail)
+        fail_in_background(filesystem, disk)
+    filesystem.abandon()
+    again = Filesystem.open(filesystem.volume.path, config())
+    assert content(again, b"f") == NEW * 8192 + OLD * 8192
+    again.close()
+
+
+def test_what_lies_in_a_lost_page_is_never_sealed_also_if_a_kill_left_it_there(
+    filesystem: Filesystem, disk: Disk, ino: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filesystem.files.write(ino, 0, NEW * 8192)
+    filesystem.files.fsync(ino)
+    filesystem.files.write(ino, 4096, NEWER * 4096)
+    with monkeypatch.context() as patched:
+        patched.setattr(failing, "punch", lambda *_: None)
+        fail_in_background(filesystem, disk)
+    filesystem.abandon()
+    again = Filesystem.open(filesystem.volume.path, config())
+    with pytest.raises(FlushFailedError):
+        again.files.flush()
+    assert again.tree.block_ids(ino, 0, 1) == block_id(NEW * 4096 + OLD * 4096)
     assert is_lost(lambda: again.files.read(ino, 4096, 1, may_block=True))
     again.close()
 

@@ -46,6 +46,39 @@ def test_only_so_many_descriptors_stay_open(directory: StagingDirectory) -> None
     assert sum(file.fd >= 0 for file in files) == 2
 
 
+def test_what_was_written_is_synced_before_its_descriptor_is_closed(
+    directory: StagingDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel tells of a failed write-back whoever has the file open: of a file that nobody has, it forgets it."""
+    synced: list[int] = []
+    lost = {3, 5}
+
+    def sync(fd: int) -> None:
+        ino = int(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).split(".")[0])
+        synced.append(ino)
+        if ino in lost:
+            raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    files = [directory.create((ino, 0, 1)) for ino in range(9)]
+    assert not synced
+    for file in files:
+        os.pwrite(directory.acquire(file, writes=True), b"x", 0)
+        directory.release(file)
+    assert sum(file.fd >= 0 for file in files) == 2
+    assert synced == list(range(7))
+    lost.clear()
+    for file in files:
+        if file.key[0] in (3, 5):
+            with pytest.raises(HostIoError):
+                directory.check(file)
+        else:
+            directory.check(file)
+    with directory.using(files[8]), directory.using(files[7]), directory.using(files[6]):
+        pass
+    assert synced == [*range(7), 7, 8], "each once, until it is written again"
+
+
 def test_a_file_in_use_stays_open_when_it_is_removed(directory: StagingDirectory) -> None:
     """A reader in a thread must never meet a closed or reused descriptor."""
     file = directory.create((1, 0, 1))
