@@ -24,10 +24,11 @@ from tests.browser.cycles import (
     pages_that_wait_fail_or_find_nothing_are_as_readable,
     run_now_fetches_what_nobody_told_of,
 )
+from tests.browser.doctor import what_fails_is_told_with_what_to_do_about_it
+from tests.browser.keyboard import all_of_it_goes_by_keyboard, what_waits_is_settled_by_keyboard
 from tests.browser.many import (
     a_daemon_that_restarts_leaves_no_session_behind,
     a_hundred_roots_stand_on_one_page,
-    all_of_it_goes_by_keyboard,
     ten_thousand_conflicts_are_shown_page_by_page,
 )
 from tests.browser.narrow import the_longest_names_fit_on_every_page
@@ -293,6 +294,8 @@ FLOWS: tuple[Flow, ...] = (
     every_page_is_read_without_scripts,
     tables_are_told_as_tables_on_a_telephone,
     a_curve_tells_what_a_volume_held_and_holds,
+    what_fails_is_told_with_what_to_do_about_it,
+    what_waits_is_settled_by_keyboard,
 )
 
 
