@@ -12,6 +12,14 @@ from tests.integration.watching import watching
 from tests.kit.chromium import Visit, visit
 
 MOST_TABS = 80  # of a page with a few things to do
+UNSEEN = """
+() => {
+    const one = document.activeElement;
+    return one !== document.body && getComputedStyle(one).outlineStyle === "none" && one.outerHTML;
+}
+"""
+"""What has the focus without an outline. After the last element none has it, and the next Tab begins at the top."""
+
 PHOTOS, DELETED = 20, 15
 MINE = b"and mine"
 
@@ -118,8 +126,8 @@ def tab_to(seen: Visit, target: Locator) -> None:
     expect(target).to_be_visible()
     for _ in range(MOST_TABS):
         seen.page.keyboard.press("Tab")
-        outline = seen.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-        assert outline != "none", f"nobody sees that {seen.page.evaluate('document.activeElement.outerHTML')} has it"
+        unseen = seen.page.evaluate(UNSEEN)
+        assert not unseen, f"nobody sees that this has the focus: {unseen}"
         if target.evaluate("one => one === document.activeElement"):
             return
     raise AssertionError(f"the focus never came to {target}")

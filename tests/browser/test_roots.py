@@ -38,7 +38,7 @@ from tests.browser.visits import Flow, link_of
 from tests.browser.volumes import (
     a_curve_tells_what_a_volume_held_and_holds,
     a_map_tells_what_a_disk_shares,
-    a_server_shows_accounts_containers_and_quotas,
+    a_server_shows_what_each_account_has_and_may,
 )
 from tests.integration.syncing import Sync, in_conflict
 from tests.integration.watching import watching
@@ -277,7 +277,7 @@ FLOWS: tuple[Flow, ...] = (
     a_pattern_is_added_checked_and_removed,
     peers_are_told_also_that_there_are_none,
     a_map_tells_what_a_disk_shares,
-    a_server_shows_accounts_containers_and_quotas,
+    a_server_shows_what_each_account_has_and_may,
     ten_thousand_conflicts_are_shown_page_by_page,
     a_hundred_roots_stand_on_one_page,
     a_daemon_that_restarts_leaves_no_session_behind,
