@@ -80,6 +80,7 @@ def agree_to_a_plan(seen: Visit, root: Path) -> None:
     press(seen, page.get_by_role("link", name="See what it would delete"))
     until_found(page)
     tick, carry_out = page.get_by_label("I have seen the list"), page.get_by_role("button", name="Carry out this plan")
+    tab_to(seen, tick)
     tab_to(seen, carry_out)
     page.keyboard.press("Enter")
     expect(tick).to_be_focused()  # the browser says that it must be ticked

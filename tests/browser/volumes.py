@@ -145,9 +145,9 @@ def look_closer(seen: Visit) -> None:
 
 def a_server_shows_what_each_account_has_and_may(sync: Sync, browser: Browser) -> None:
     """As it answers itself: an object is put three times, then once more, then deleted; a put over the quota."""
-    sync.folder("one")
+    one = sync.folder("one")  # of the daemon, which would be in the way of cycles of the other one
     tokens = private_text(sync.home / "tokens", "secret anna 1MiB\nother bob\n")
-    with server(sync.home / "served", "--token-file", str(tokens)) as address, watching(sync.home / "watch.log"):
+    with server(sync.home / "served", "--token-file", str(tokens)) as address, watching(sync.home / "watch.log", one):
         anna = Client(address.removeprefix("http://"), "secret", "anna")
         own = synced_to(sync, f"pithos+{address}/v1/anna/disks", private_text(sync.home / "own", "secret anna\n"))
         assert anna("PUT", "/notes").status == 201
