@@ -24,7 +24,7 @@ from typing import Final
 from playwright.sync_api import Browser, Page, expect
 
 from tests.kit.chromium import NARROW, WIDE, Visit, browser_on, chromium, visit
-from tests.kit.gate import gate_to
+from tests.kit.gate import Gate, gate_to
 from tests.kit.netns import Lan
 from tests.kit.program import Machine, Site, is_there
 
@@ -227,14 +227,20 @@ def volumes(scene: Scene, seen: Visit) -> None:
         scene("umount", disks.path)
 
 
-def others(scene: Scene, seen: Visit, root: Path) -> None:
-    """The pages that look back and around."""
+def trash(seen: Visit, root: Path) -> None:
+    """What a root has thrown away."""
     seen.go("/trash")
     seen.page.locator("main").get_by_role("link", name=root.name).click()
     expect(seen.page.get_by_role("button", name="Restore").first).to_be_visible()
     take(seen.page, "trash")
+
+
+def ignored(scene: Scene, seen: Visit, root: Path) -> None:
+    """Patterns of both kinds, what they ignore, and a name that is refused."""
     (root / "drafts").mkdir()
     (root / "drafts/a.tmp").write_text("not to be synced\n")
+    (root / ".blocksyncignore").write_text("*.part\n")
+    (root / "opera.flac.part").write_text("not whole yet\n")
     scene("ignore", root, "add", "*.tmp")
     seen.go("/")
     seen.page.locator("main").get_by_role("link", name=root.name).first.click()
@@ -242,11 +248,22 @@ def others(scene: Scene, seen: Visit, root: Path) -> None:
     seen.page.get_by_label("A path below the root").fill("drafts/a.tmp")
     seen.page.get_by_role("button", name="Check").click()
     expect(seen.page.get_by_text("ignored (pattern")).to_be_visible()
-    take(seen.page, "ignored")
+    expect(seen.page.get_by_text("*.part (.blocksyncignore, line 1)")).to_be_visible()
+    expect(seen.page.get_by_text("not UTF-8")).to_be_visible()
+    take(seen.page, "ignored", whole=True)
+
+
+def around(scene: Scene, seen: Visit, root: Path) -> None:
+    """The server, and what is found of this computer: all is well, and a root's folder is away."""
     for page, heading in (("Server", "anna"), ("Doctor", "This computer")):
         seen.page.get_by_role("navigation").get_by_role("link", name=page).click()
         expect(seen.page.get_by_role("heading", name=heading, exact=True)).to_be_visible()
         take(seen.page, page.lower())
+    away = root.rename(scene.home / "away")
+    seen.page.get_by_role("link", name="Look again").click()
+    expect(seen.page.get_by_text("Fails", exact=True)).to_be_visible()
+    take(seen.page, "doctor-fails")
+    away.rename(root)
 
 
 def several_servers(scene: Scene, seen: Visit) -> None:
@@ -260,13 +277,17 @@ def several_servers(scene: Scene, seen: Visit) -> None:
         take(seen.page, "servers")
 
 
-def stranger(seen: Visit, browser: Browser) -> None:
-    """Who has no session, at the same address."""
+def doors(scene: Scene, seen: Visit, browser: Browser) -> None:
+    """Who has no session, at the same address; then who has a link, before it goes on to the roots."""
     context = browser.new_context(viewport={"width": WIDE["width"], "height": WIDE["height"]}, color_scheme="light")
     page = context.new_page()
     page.goto(seen.page.url)
     expect(page.get_by_role("heading", name="This page is closed")).to_be_visible()
     take(page, "stranger")
+    page.route("http://*/", lambda route: route.abort("aborted"))  # else it is gone at once
+    page.goto(scene.link())
+    expect(page.get_by_role("heading", name="You are in")).to_be_visible()
+    take(page, "opened")
     context.close()
 
 
@@ -293,7 +314,30 @@ def syncing(scene: Scene, seen: Visit, server: str) -> None:
         take(seen.page, "syncing")
         gate.open()
         scene.until(root, "idle")
+        looking(seen, gate, root)
         scene("unlink", root)
+
+
+def looking(seen: Visit, gate: Gate, root: Path) -> None:
+    """A plan of a server that takes its time, one of a folder that is away, and a page that is none."""
+    seen.go("/")
+    seen.page.locator("main").get_by_role("link", name=root.name).click()
+    gate.hold()
+    seen.page.get_by_role("link", name="What would the next cycle do?").click()
+    expect(seen.page.get_by_text("as soon as it is there")).to_be_visible()
+    take(seen.page, "looking")
+    gate.open()
+    expect(seen.page.get_by_role("link", name="Look again")).to_be_visible()
+    away = root.with_name("away")
+    root.rename(away)
+    seen.page.get_by_role("link", name="Look again").click()
+    expect(seen.page.get_by_role("link", name="Try again")).to_be_visible()
+    take(seen.page, "failed")
+    away.rename(root)
+    seen.go("/nothing")
+    expect(seen.page.get_by_role("heading", name="Not found")).to_be_visible()
+    take(seen.page, "missing")
+    seen.complaints.clear()  # the browser says that it was not found, as it should
 
 
 def servers(scene: Scene, server: str) -> None:
@@ -307,8 +351,8 @@ def servers(scene: Scene, server: str) -> None:
 
 
 @contextmanager
-def neighbours(home: Path, browser: Browser, *crooked: str) -> Iterator[tuple[Machine, Visit]]:
-    """On a network of its own a machine gets a disk, of which two neighbours have all; yields it, and its peers.
+def neighbours(home: Path, browser: Browser, *crooked: str) -> Iterator[tuple[Machine, Machine, Visit]]:
+    """On a network of its own a machine gets a disk, of which two neighbours have all; yields it, one, and its peers.
 
     Args:
         home: Of the machines.
@@ -329,18 +373,28 @@ def neighbours(home: Path, browser: Browser, *crooked: str) -> Iterator[tuple[Ma
             machine.node.shape(40.0)
         here.watch()
         here.until("peers", is_there)
-        link = str(json.loads(here("ui", "--json", "--listen", "127.0.0.1:0"))["link"])
-        with browser_on(here.node, browser) as there, visit(there, link) as seen:
-            seen.page.get_by_role("navigation").get_by_role("link", name="Peers").click()
-            yield here, seen
+        with peers_of(here, browser) as seen:
+            yield here, desk, seen
+
+
+@contextmanager
+def peers_of(machine: Machine, browser: Browser) -> Iterator[Visit]:
+    """A browser on it, at its page of peers."""
+    link = str(json.loads(machine("ui", "--json", "--listen", "127.0.0.1:0"))["link"])
+    with browser_on(machine.node, browser) as there, visit(there, link) as seen:
+        seen.page.get_by_role("navigation").get_by_role("link", name="Peers").click()
+        yield seen
 
 
 def peers(home: Path, browser: Browser) -> None:
-    """Two neighbours give blocks; then all that came."""
-    with neighbours(home, browser) as (here, seen):
+    """Two neighbours give blocks, and one tells to whom; then all that came."""
+    with neighbours(home, browser) as (here, desk, seen):
         connected = seen.page.get_by_role("row").filter(has_text=GIVES)
         expect(connected).to_have_count(2)
         take(seen.page, "peers")
+        with peers_of(desk, browser) as theirs:
+            expect(theirs.page.get_by_role("heading", name="Who is given blocks")).to_be_visible()
+            take(theirs.page, "given")
         here.until("status", lambda live: live["phase"] == "idle" and (here.root / "disk.img").is_file())
         seen.go("/")
         seen.page.locator("main").get_by_role("link", name="root").click()
@@ -350,7 +404,7 @@ def peers(home: Path, browser: Browser) -> None:
 
 def ban(home: Path, browser: Browser) -> None:
     """One neighbour gives blocks, the other one wrong ones."""
-    with neighbours(home, browser, "corrupt") as (_, seen):
+    with neighbours(home, browser, "corrupt") as (_, _, seen):
         expect(seen.page.get_by_role("button", name="Lift the ban")).to_be_visible()
         expect(seen.page.get_by_role("row").filter(has_text=GIVES)).to_have_count(1)
         take(seen.page, "ban")
@@ -401,8 +455,10 @@ def main() -> int:
                     syncing(scene, seen, address)
                     servers(scene, address)
                     several_servers(scene, seen)
-                    stranger(seen, browser)
-                    others(scene, seen, scene.home / "laptop")
+                    doors(scene, seen, browser)
+                    trash(seen, scene.home / "laptop")
+                    ignored(scene, seen, roots["music"])
+                    around(scene, seen, scene.home / "desk")
                 with visit(browser, scene.link(), size=NARROW, dark=True) as seen:
                     expect(seen.page.get_by_text("Waits for you", exact=True)).to_be_visible()
                     take(seen.page, "narrow")

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
+from blockfs.runtime.units import counted, format_size
 from syncer.ui.live import MAX_STREAMS
+from tests.browser.keyboard import press
 from tests.browser.tables import tables_of
 from tests.browser.visits import link_of
 from tests.integration.syncing import Sync
@@ -67,10 +70,8 @@ def peers_give_blocks_and_a_ban_is_lifted(sync: Sync, browser: Browser) -> None:
         evil.until("peers", is_there)
         other.watch()
         other.until("peers", has_peer)
-        link = str(json.loads(other("ui", "--json", "--listen", "127.0.0.1:0"))["link"])
-        with browser_on(other.node, browser) as there, visit(there, link) as seen:
+        with peers_of(other, browser) as seen:
             page = seen.page
-            page.get_by_role("link", name="Peers", exact=True).click()
             expect(page.get_by_role("cell", name="lan0")).to_be_visible()
             assert not seen.flaws()
             page.set_viewport_size({"width": NARROW["width"], "height": NARROW["height"]})
@@ -88,16 +89,21 @@ def peers_give_blocks_and_a_ban_is_lifted(sync: Sync, browser: Browser) -> None:
             image = other.root / "image"
             other.until("status", lambda live: live["phase"] == "idle" and image.is_file())
             assert image.read_bytes() == data
-            lift.click()
+            lift.click(trial=True)  # by mouse it could be pressed, too
+            press(seen, lift)
             expect(lift).to_have_count(0)
             assert not other.json("peers")["figures"]["bans"]
             evil.node.end()
             evil.watch()  # honest by now
+            evil.until("peers", has_peer)
             other.until("peers", has_peer)
-            (evil.root / "more").write_bytes(more := os.urandom(16 * MIB))
-            expect(page.get_by_text(re.compile("^[1-9].* from peers"))).to_be_visible()
-            other.until("status", lambda live: (other.root / "more").is_file() and live["phase"] == "idle")
-            assert (other.root / "more").read_bytes() == more
+            with peers_of(evil, browser) as theirs:
+                (evil.root / "more").write_bytes(more := os.urandom(16 * MIB))
+                expect(page.get_by_text(re.compile("^[1-9].* from peers"))).to_be_visible()
+                expect(given_on(theirs.page)).to_contain_text([re.compile(r"[1-9]\d* blocks? \(")])
+                other.until("status", lambda live: (other.root / "more").is_file() and live["phase"] == "idle")
+                assert (other.root / "more").read_bytes() == more
+                the_giver_tells_to_whom(evil, theirs, other)
             assert other.json("peers")["figures"]["blocks_from_peers"] > 0
             assert not seen.flaws()
             seen.go("/")
@@ -108,3 +114,28 @@ def peers_give_blocks_and_a_ban_is_lifted(sync: Sync, browser: Browser) -> None:
             assert count_of.keys() >= {"from the server", "from peers", "from other roots", "from the root itself"}
             assert count_of["from peers"] != "0"
             assert not seen.flaws()
+
+
+@contextmanager
+def peers_of(machine: Machine, browser: Browser) -> Iterator[Visit]:
+    """A browser on one of the machines, at its page of peers."""
+    link = str(json.loads(machine("ui", "--json", "--listen", "127.0.0.1:0"))["link"])
+    with browser_on(machine.node, browser) as there, visit(there, link) as seen:
+        seen.page.get_by_role("link", name="Peers", exact=True).click()
+        expect(seen.page.get_by_role("heading", name="Who is there")).to_be_visible()
+        yield seen
+
+
+def given_on(page: Page) -> Locator:
+    """Who is given blocks, line by line."""
+    return page.locator("section", has=page.get_by_role("heading", name="Who is given blocks")).get_by_role("listitem")
+
+
+def the_giver_tells_to_whom(giver: Machine, seen: Visit, taker: Machine) -> None:
+    """It is the neighbour that its page has in the table, with as much as `peers` tells."""
+    ((neighbour, *_),) = tables_of(seen.page)[0].rows
+    uploads = giver.json("peers")["figures"]["uploads"]
+    assert {(each["peer"][:8], each["address"]) for each in uploads} == {(neighbour, taker.node.link_local)}
+    much = [f"{counted(each['blocks'], 'block', 'blocks')} ({format_size(each['bytes'])})" for each in uploads]
+    expect(given_on(seen.page)).to_have_text([f"{neighbour} {taker.node.link_local}: {each}" for each in much])
+    assert not seen.flaws()

@@ -1,4 +1,4 @@
-"""Very many of everything, a daemon that comes and goes, and no mouse."""
+"""Very many of everything, and a daemon that comes and goes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, expect
 from tests.browser.visits import link_of
 from tests.integration.syncing import Sync
 from tests.integration.watching import watching
-from tests.kit.chromium import NARROW, Visit, visit
+from tests.kit.chromium import NARROW, visit
 
 CONFLICTS = 10_000
 ROOTS = 100
@@ -88,39 +88,3 @@ def a_daemon_that_restarts_leaves_no_session_behind(sync: Sync, browser: Browser
                     assert anew.page.url.rpartition(":")[0] != before.rpartition(":")[0]
                     assert not anew.flaws()
             seen.complaints.clear()  # the browser says that the stream broke, as it should
-
-
-def all_of_it_goes_by_keyboard(sync: Sync, browser: Browser) -> None:
-    """To the content, to a pattern, and it is on the disk; the focus is always seen."""
-    root = sync.folder("one")
-    with watching(sync.home / "watch.log") as daemon:
-        daemon.until_root(root, "idle")
-        with visit(browser, link_of(sync)) as seen:
-            page = seen.page
-            page.keyboard.press("Tab")
-            expect(page.get_by_role("link", name="To the content")).to_be_focused()
-            page.keyboard.press("Enter")
-            assert page.evaluate("document.activeElement.id") == "main"
-            tab_to(seen, "one")
-            page.keyboard.press("Enter")
-            expect(page.get_by_text("What waits, and why")).to_be_visible()
-            tab_to(seen, "Ignored")
-            page.keyboard.press("Enter")
-            expect(page.get_by_label("A pattern, as in .gitignore")).to_be_visible()
-            page.get_by_label("A pattern, as in .gitignore").focus()
-            page.keyboard.type("*.tmp")
-            page.keyboard.press("Enter")
-            expect(page.get_by_text("*.tmp", exact=True).first).to_be_visible()
-            assert [line["pattern"] for line in sync("ignore", root, "ls", "--json")] == ["*.tmp"]
-
-
-def tab_to(seen: Visit, end: str) -> None:
-    """Tab until something has the focus whose text ends so. It has an outline then."""
-    for _ in range(40):
-        seen.page.keyboard.press("Tab")
-        text = seen.page.evaluate("document.activeElement.innerText || ''")
-        outline = seen.page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
-        assert outline != "none", f"nobody sees that {text!r} has the focus"
-        if text.strip().endswith(end):
-            return
-    raise AssertionError(f"the focus never came to {end!r}")

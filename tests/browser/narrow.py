@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from playwright.sync_api import Browser, expect
 
@@ -54,7 +55,7 @@ def the_longest_names_fit_on_every_page(sync: Sync, browser: Browser) -> None:
             (two / ("z" * 255)).write_bytes(b"for the plan")
             with visit(browser, link_of(sync), size=NARROW) as seen:
                 look_at_lists_of_a_root(seen)
-                look_at_a_volume(seen)
+                look_at_a_volume(seen, vms)
 
 
 def look_at_lists_of_a_root(seen: Visit) -> None:
@@ -74,10 +75,10 @@ def look_at_lists_of_a_root(seen: Visit) -> None:
     assert_fits(seen)
 
 
-def look_at_a_volume(seen: Visit) -> None:
+def look_at_a_volume(seen: Visit, vms: Path) -> None:
     page, main = seen.page, seen.page.locator("main")
     page.get_by_role("link", name="Volumes", exact=True).click()
-    main.get_by_role("link", name="vms").click()
+    main.get_by_role("link", name=str(vms)).click()  # beside others of this user
     expect(page.get_by_role("cell", name="before")).to_be_visible()
     assert_fits(seen)
     main.get_by_role("link", name=LATIN).click()

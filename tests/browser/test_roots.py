@@ -24,10 +24,11 @@ from tests.browser.cycles import (
     pages_that_wait_fail_or_find_nothing_are_as_readable,
     run_now_fetches_what_nobody_told_of,
 )
+from tests.browser.doctor import what_fails_is_told_with_what_to_do_about_it
+from tests.browser.keyboard import all_of_it_goes_by_keyboard, what_waits_is_settled_by_keyboard
 from tests.browser.many import (
     a_daemon_that_restarts_leaves_no_session_behind,
     a_hundred_roots_stand_on_one_page,
-    all_of_it_goes_by_keyboard,
     ten_thousand_conflicts_are_shown_page_by_page,
 )
 from tests.browser.narrow import the_longest_names_fit_on_every_page
@@ -37,7 +38,7 @@ from tests.browser.visits import Flow, link_of
 from tests.browser.volumes import (
     a_curve_tells_what_a_volume_held_and_holds,
     a_map_tells_what_a_disk_shares,
-    a_server_shows_accounts_containers_and_quotas,
+    a_server_shows_what_each_account_has_and_may,
 )
 from tests.integration.syncing import Sync, in_conflict
 from tests.integration.watching import watching
@@ -276,7 +277,7 @@ FLOWS: tuple[Flow, ...] = (
     a_pattern_is_added_checked_and_removed,
     peers_are_told_also_that_there_are_none,
     a_map_tells_what_a_disk_shares,
-    a_server_shows_accounts_containers_and_quotas,
+    a_server_shows_what_each_account_has_and_may,
     ten_thousand_conflicts_are_shown_page_by_page,
     a_hundred_roots_stand_on_one_page,
     a_daemon_that_restarts_leaves_no_session_behind,
@@ -293,6 +294,8 @@ FLOWS: tuple[Flow, ...] = (
     every_page_is_read_without_scripts,
     tables_are_told_as_tables_on_a_telephone,
     a_curve_tells_what_a_volume_held_and_holds,
+    what_fails_is_told_with_what_to_do_about_it,
+    what_waits_is_settled_by_keyboard,
 )
 
 

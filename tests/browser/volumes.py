@@ -9,14 +9,17 @@ import time
 import tomllib
 from pathlib import Path
 from typing import IO
+from urllib.parse import quote
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
-from blockfs.runtime.units import format_size
+from blockfs.runtime.units import counted, format_size
 from syncer.cli.registry.roots import Registry
 from syncer.cli.ui.history import History
 from syncer.ui.ports import Use
-from tests.browser.visits import link_of
+from tests.browser.tables import tables_of
+from tests.browser.visits import link_of, until_found
+from tests.integration.live_server import Client, private_text
 from tests.integration.syncing import BLOCK, Sync, command, mounted, server
 from tests.integration.watching import watching
 from tests.kit.chromium import NARROW, Visit, visit
@@ -140,23 +143,90 @@ def look_closer(seen: Visit) -> None:
     expect(page.get_by_role("link", name="Look closer")).to_have_count(8)
 
 
-def a_server_shows_accounts_containers_and_quotas(sync: Sync, browser: Browser) -> None:
-    root = sync.folder("one")
-    (root / "file").write_bytes(b"x" * 1000)
-    tokens = sync.home / "tokens"
-    tokens.write_text("secret anna 1MiB\n")
-    tokens.chmod(0o600)
-    with server(sync.home / "served", "--token-file", str(tokens)) as address, watching(sync.home / "watch.log"):
-        own = sync.home / "two"
-        own.mkdir()
-        (own / "disk").write_bytes(b"y" * (512 << 10))
-        (sync.home / "own").write_text("secret anna\n")
-        sync("link", own, f"pithos+{address}/v1/anna/disks", "--token-file", sync.home / "own")
-        sync.reconcile(own)
+def a_server_shows_what_each_account_has_and_may(sync: Sync, browser: Browser) -> None:
+    """As it answers itself: an object is put three times, then once more, then deleted; a put over the quota."""
+    one = sync.folder("one")  # of the daemon, which would be in the way of cycles of the other one
+    tokens = private_text(sync.home / "tokens", "secret anna 1MiB\nother bob\n")
+    with server(sync.home / "served", "--token-file", str(tokens)) as address, watching(sync.home / "watch.log", one):
+        anna = Client(address.removeprefix("http://"), "secret", "anna")
+        own = synced_to(sync, f"pithos+{address}/v1/anna/disks", private_text(sync.home / "own", "secret anna\n"))
+        assert anna("PUT", "/notes").status == 201
+        for size in (1000, 2000, 3000):
+            put(anna, "todo", size)
+        put(anna, "other", 500)
         with visit(browser, link_of(sync)) as seen:
             page = seen.page
             page.get_by_role("link", name="Server", exact=True).click()
-            expect(page.get_by_role("heading", name="anna")).to_be_visible()
-            expect(page.get_by_text(re.compile(r"of 1 MiB \(5[0-9] %\)"))).to_be_visible()
-            expect(page.get_by_role("cell", name="disks", exact=True)).to_be_visible()
+            assert told_of(page, "anna") == {"disks": held_in(anna, "disks"), "notes": held_in(anna, "notes")}
+            assert told_of(page, "anna")["notes"] == ("2 objects", "3.42 KiB", "4 versions", "2.93 KiB")
+            (own / "disk").write_bytes(os.urandom(300 << 10))
+            sync.reconcile(own)
+            put(anna, "todo", 4000)
+            again(page)
+            told = told_of(page, "anna")
+            assert told == {"disks": held_in(anna, "disks"), "notes": held_in(anna, "notes")}
+            assert told["notes"] == ("2 objects", "4.39 KiB", "5 versions", "5.86 KiB")
+            use = page.locator("section", has=page.get_by_role("heading", name="anna")).locator("p").first
+            before = use.inner_text()
+            assert before == in_use(anna, 1 << 20)
+            assert anna("DELETE", "/notes/todo").status == 204
+            assert anna("PUT", "/notes/large", bytes(1 << 20)).status == 413
+            again(page)
+            assert told_of(page, "anna")["notes"] == ("1 object", "500 B", "5 versions", "9.77 KiB")
+            assert use.inner_text() == in_use(anna, 1 << 20) != before
+            in_all = sum(int(row[2].split()[0]) for row in told_of(page, "anna").values()) + 1
+            expect(page.get_by_text(f"{in_all} versions of objects, deletions among them")).to_be_visible()
+            bob = page.locator("section", has=page.get_by_role("heading", name="bob"))
+            expect(bob.get_by_text("0 B, no quota")).to_be_visible()
+            expect(bob.get_by_text("It has stored nothing yet.")).to_be_visible()
             assert not seen.flaws()
+        anna.close()
+
+
+def synced_to(sync: Sync, url: str, token: Path) -> Path:
+    """A folder with one file of 512 KiB, after its first cycle."""
+    root = sync.home / "two"
+    root.mkdir()
+    (root / "disk").write_bytes(b"y" * (512 << 10))
+    sync("link", root, url, "--token-file", token)
+    sync.reconcile(root)
+    return root
+
+
+def put(client: Client, name: str, size_bytes: int) -> None:
+    """A version of an object."""
+    assert client("PUT", f"/notes/{name}", os.urandom(size_bytes)).status == 201
+
+
+def again(page: Page) -> None:
+    """Have it look again."""
+    with page.expect_navigation():
+        page.get_by_role("link", name="Look again").click()
+
+
+def told_of(page: Page, account: str) -> dict[str, tuple[str, ...]]:
+    """What the page says of each container: objects, their size, versions, and what old ones come to."""
+    until_found(page)
+    expect(page.get_by_role("heading", name=account)).to_be_visible()
+    (table,) = (each for each in tables_of(page) if each.name == f"Containers of {account}")
+    return {row[0]: row[1:5] for row in table.rows}
+
+
+def held_in(client: Client, container: str) -> tuple[str, ...]:
+    """The same, as the server answers to who asks for its objects and for each of their versions."""
+    rows = client("GET", f"/{container}?format=json").json
+    sizes = []
+    for row in rows:
+        path = f"/{container}/{quote(row['name'])}"
+        versions = client("GET", f"{path}?version=list&format=json").json["versions"]
+        replies = [client("HEAD", f"{path}?version={version}") for version, _ in versions]
+        sizes.append([int(reply.headers["Content-Length"]) for reply in replies])
+    count, old = sum(map(len, sizes)), sum(sum(each[:-1]) for each in sizes)
+    words = (counted(len(rows), "object", "objects"), format_size(sum(row["bytes"] for row in rows)))
+    return (*words, counted(count, "version", "versions"), format_size(old))
+
+
+def in_use(client: Client, quota_bytes: int) -> str:
+    """What an account uses of its quota, as the server answers to who asks for its containers."""
+    used = sum(row["bytes"] for row in client("GET", "?format=json").json)
+    return f"{format_size(used)} of {format_size(quota_bytes)} ({100 * used // quota_bytes} %)"

@@ -31,6 +31,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """Checks of this computer, or of one root; those that need a look first."""
 
     name: str
+    is_root: bool
     checks: tuple[CheckView, ...]
 
 
@@ -44,15 +45,19 @@ class _Check(msgspec.Struct):
 
 def view_checks(lines: Sequence[bytes]) -> tuple[Place, ...]:
     """All of them, by place."""
-    found: dict[str, list[CheckView]] = {}
+    found: dict[str | None, list[CheckView]] = {}
     for each in (msgspec.json.decode(line, type=_Check) for line in lines):
         state, tone = _LEVELS[each.level]
         view = CheckView(
             subject=plain(each.subject), state=state, tone=tone, text=plain(each.text), remedy=plain(each.remedy)
         )
-        found.setdefault("This computer" if each.root is None else plain(each.root), []).append(view)
+        found.setdefault(each.root, []).append(view)
     order = ("bad", "warn", "good")
     return tuple(
-        Place(name=name, checks=tuple(sorted(checks, key=lambda check: order.index(check.tone))))
-        for name, checks in found.items()
+        Place(
+            name="This computer" if root is None else plain(root),
+            is_root=root is not None,
+            checks=tuple(sorted(checks, key=lambda check: order.index(check.tone))),
+        )
+        for root, checks in found.items()
     )

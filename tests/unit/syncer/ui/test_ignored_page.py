@@ -131,7 +131,7 @@ def test_a_page_that_comes_back_shows_each_look_once_it_is_there(page: Page, mon
         for _ in range(2):
             assert (await browser.get("/root/1/ignored?again=1")).status == 303
             shown = [(await browser.get("/root/1/ignored")).text for _ in range(3)]
-            assert "Looking at both sides" in shown[0]
+            assert "Looking, for " in shown[0]
             assert "*.log" in shown[-1]
         assert [arguments[2] for arguments, _ in page.program.ran] == [b"ls", b"names"] * 2
 
