@@ -146,7 +146,7 @@ KNOB: Final = {
     "demo": Counts("ways to run it", 1, 2, 3, "system/test_demo.py"),
     "share leaks": Counts("ways for a block not to be in the share", 3, 10, 10, "integration/test_share_leaks.py"),
     "scrubs from peers": Counts("block sizes", 1, 3, 3, "integration/test_scrub_peers.py"),
-    "trials on a LAN": Counts("trials", 3, 50, 50, "system/test_lan_trials.py"),
+    "trials on a LAN": Counts("trials", 3, 52, 52, "system/test_lan_trials.py"),
     "pulls beside a neighbour": Counts("ways", 1, 6, 6, "integration/test_lan_pulls.py"),
     "choice of peers": Counts("examples", 60, 500, 5000, "unit/syncer/peer/test_swarm.py"),
     "looks at a root": Counts("rounds per kind of root", 6, 20, 400, "contract/test_looks.py"),

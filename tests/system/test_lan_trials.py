@@ -10,7 +10,7 @@ import pytest
 from tests import effort
 from tests.kit.netns import Lan
 from tests.kit.village import Village
-from tests.system.lan import cables, life, neighbours, strangers, wire
+from tests.system.lan import cables, life, limits, neighbours, strangers, wire
 from tests.system.lan.trial import Ground, Trial
 
 NODES = 9
@@ -61,6 +61,8 @@ TRIALS: list[Trial] = [
     life.the_server_dies_when_the_block_lists_are_known,
     life.the_server_is_out_of_reach_when_the_block_lists_are_known,
     life.volumes_of_other_block_sizes,
+    limits.what_is_fetched_keeps_to_its_limit,
+    limits.what_is_given_keeps_to_its_limit_for_all_together,
     wire.nobody_says_anything_when_nothing_is_wanted,
     strangers.a_peer_of_another_share,
     strangers.many_connections,

@@ -4,7 +4,8 @@
     -> budget of the sender and of all -> tag -> body
 
 A replay costs no budget, as looking at a counter is cheaper than a budget is. A stranger's hint has a budget of its
-own, for it is computed once for each key that we have. A sender is remembered only after a valid tag.
+own, for it is computed once for each key that we have. A sender is remembered only after a valid tag. We are never
+remembered, so what claims to be ours, and is not, has a budget, too: anybody can have heard our hint.
 """
 
 from __future__ import annotations
@@ -74,6 +75,7 @@ class Receiver:
         self._known: OrderedDict[tuple[bytes, bytes], _Known] = OrderedDict()
         self._inbound = inbound()
         self._strangers = strangers()
+        self._own = inbound_of_one()
         self._from_s = self._until_s = 0
         self._epochs: dict[int, int] = {}
 
@@ -127,8 +129,11 @@ class Receiver:
         epoch = self._epochs.get(header.epoch16)
         if epoch is None:
             return Drop.EPOCH
-        if self._sender.is_own(header.sender) and not self._sender.never_sent(header.sender, header.counter):
-            return Drop.OWN
+        if self._sender.is_own(header.sender):
+            if not self._sender.never_sent(header.sender, header.counter):
+                return Drop.OWN
+            if not self._own.take(now):
+                return Drop.BUDGET
         known = self._known.get((header.sender, header.hint))
         if known is not None:
             # A hint belongs to one epoch; one that is said to be of another would only fail at its tag.

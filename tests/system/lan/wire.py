@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 
 from syncer.cli.registry.roots import Registry
+from syncer.peer.wire.frames import MAGIC
 from syncer.watch import control
-from tests.kit.flood import ETHERTYPE, MAGIC
+from tests.kit.flood import ETHERTYPE
 from tests.kit.netns import Capture, Frame
 from tests.kit.peering import name
 from tests.kit.program import SHARE_BLOCK, Machine, has_peer, is_there

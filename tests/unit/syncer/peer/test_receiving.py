@@ -173,6 +173,21 @@ def test_a_valid_frame_under_our_id_that_we_never_sent_makes_us_another() -> Non
     assert setup.take(copied) is Drop.OWN  # what we were is no neighbour
 
 
+def test_a_flood_of_forgeries_under_our_id_is_deciphered_in_small_part_and_a_copy_is_still_noticed() -> None:
+    """Anybody has heard our hint: it must not cost more than a neighbour's."""
+    setup = Setup()
+    own = setup.sender.id
+    forged = bytearray(seal(derive(ROOT, EPOCH), FrameType.HELLO, own, 5, HELLO))
+    forged[-1] ^= 1
+    drops = [setup.take(bytes(forged)) for _ in range(1000)]
+    assert 0 < drops.count(Drop.TAG) < 300
+    assert drops.count(Drop.TAG) + drops.count(Drop.BUDGET) == len(drops)
+    assert setup.take(sealed()) is None
+    copied = seal(derive(ROOT, EPOCH), FrameType.HELLO, own, 5, HELLO)
+    assert setup.take(copied, 1.0) is Drop.OWN
+    assert setup.sender.id != own
+
+
 def test_a_body_of_another_type_is_dropped_after_its_tag() -> None:
     setup = Setup()
     body = WhoHas(qid=1, tokens=(b"12345678",)).encode(1440)
