@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import select
@@ -103,9 +102,16 @@ def _end(client: ControlClient, mount: Mount, *, seal: bool) -> None:
                 raise  # no room, say: there may be some later
             failed = error
         try:
-            # A process that is gone before its reply reached us has done what was asked.
-            with contextlib.suppress(ConnectionLostError):
-                client.shutdown(seal=seal)
+            client.shutdown(seal=seal)
+        except ConnectionLostError:
+            # A process that is gone before its reply reached us has done what was asked, or was killed over it.
+            _wait(process, client.server_pid, mount)
+            if mount_at(mount.mountpoint) == mount:
+                unmount(mount.mountpoint, lazy=True)
+                raise ChangesLostError(
+                    f"{shown(mount.mountpoint)}: the mount process {client.server_pid} ended before all was saved; "
+                    "what was fsynced is there at the next mount, later changes may be lost"
+                ) from None
         except RequestError as error:
             if error.exit_code == ExitCode.CHANGES_LOST:  # it has unmounted nevertheless
                 _wait(process, client.server_pid, mount)
