@@ -230,6 +230,19 @@ class RolledBackError(SyncerError):
         )
 
 
+class HeadsMissingError(SyncerError):
+    """A repository has commits, and no device has a head: its store has lost them, and the share would look empty."""
+
+    exit_code = ExitCode.SAFETY_STOP
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"safety stop: the repository looks empty, and is not: {what}. Nothing was done. Put what is missing back "
+            "from a copy of the store. If there is none, run: blocksync link ROOT URL --relink (that begins the share "
+            "anew with the files of ROOT, and deletes nothing)"
+        )
+
+
 class PlanChangedError(SyncerError):
     """A saved plan does not hold any more. Nothing was done.
 
