@@ -18,11 +18,13 @@ from syncer.cli.session.many_roots import for_each
 from syncer.cli.session.opening import copy_name, policy_now
 from syncer.core.model import RelPath
 from syncer.core.paths import is_private, join, rel_path
+from syncer.engine.root_state import RootState
 from syncer.errors import LockedError, NotFoundError, UsageError
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.safe_open import DIRECTORY_FLAGS
 from syncer.local.verbs.trash import Trash
 from syncer.local.verbs.trashcan import Kept, TrashCan, find_kept
+from syncer.local.verbs.trashclock import Retention
 from syncer.state.statedb import StateDB
 
 
@@ -117,14 +119,15 @@ def _settle(linked: LinkedRoot) -> None:
     if linked.record.folder is None:
         return
     try:
-        with StateDB.open(linked.state):
+        with StateDB.open(linked.state) as database:
             root = os.open(linked.path, DIRECTORY_FLAGS)
             try:
                 private = PrivateFolder(root)
                 try:
                     record = linked.record
                     naming = copy_name(policy_now())
-                    Trash(root, private.trash, record.block_size, naming, record.keep_trash_s).review()
+                    retention = Retention(record.keep_trash_s, RootState(database))
+                    Trash(root, private.trash, record.block_size, naming, retention).review()
                 finally:
                     private.close()
             finally:
