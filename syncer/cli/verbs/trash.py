@@ -13,6 +13,7 @@ from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import counted, format_size, parse_duration
 from syncer.cli.output import columns
+from syncer.cli.registry.condition import look_for
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
 from syncer.cli.session.opening import copy_name, policy_now
@@ -43,6 +44,7 @@ def list_command(root: bytes | None, as_json: bool) -> int:
     """List what is kept in ROOT's (default: every linked root's) trash, newest first."""
 
     def work(linked: LinkedRoot) -> None:
+        look_for(linked)
         with TrashCan(linked.path) as can:
             entries = can.entries()
         if as_json:
@@ -66,6 +68,8 @@ def restore_command(path: bytes, entry: str | None, target: bytes | None, as_jso
     """
     registry = Registry(os.environ)
     linked, lost = _lost_place(registry, path, entry)
+    look_for(linked)
+    _see_that_it_can_be_written(linked)
     with TrashCan(linked.path) as can:
         entries = can.entries()
         kept = _newest(entries, lost, path) if entry is None else find_kept(entries, entry)
@@ -88,6 +92,8 @@ def empty_command(root: bytes, older_than: str, as_json: bool) -> int:
     """
     linked = Registry(os.environ).get(root)
     age_s = parse_duration(older_than)
+    look_for(linked)
+    _see_that_it_can_be_written(linked)
     _settle(linked)
     with TrashCan(linked.path) as can:
         entries = can.entries(age_s)
@@ -112,6 +118,16 @@ def empty_command(root: bytes, older_than: str, as_json: bool) -> int:
 def _reason(kept: Kept) -> str:
     """Why a version stays."""
     return "a folder that somebody put there" if kept.settled else "looked at again by the next cycle"
+
+
+def _see_that_it_can_be_written(linked: LinkedRoot) -> None:
+    """A disk that is mounted for reading only refuses each entry by a name of ours, and a young one not at all.
+
+    Raises:
+        UsageError: It is.
+    """
+    if os.statvfs(linked.path).f_flag & os.ST_RDONLY:
+        raise UsageError(f"{shown(linked.path)} is read-only: mount it for writing")
 
 
 def _settle(linked: LinkedRoot) -> None:
