@@ -90,6 +90,14 @@ class LocalChangedError(SyncerError):
         super().__init__(f"{_shown(path)} changed meanwhile: {reason}; the next reconcile looks at it again")
 
 
+class LongRulesError(LocalChangedError):
+    """A file of ignore rules has more than anybody reads: its folder is left alone as if it could not be read."""
+
+    def __init__(self, path: bytes, most_bytes: int) -> None:
+        super().__init__(path, f"it has more than {most_bytes} bytes")
+        self.args = (f"{_shown(path)} can't be read: {self.reason} of patterns; make it shorter",)
+
+
 class NotFoundError(SyncerError):
     """A root, container or object that a command names does not exist."""
 
