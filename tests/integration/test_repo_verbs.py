@@ -182,22 +182,6 @@ def test_what_is_kept_of_the_past_is_set_once_for_all_who_collect(repo: Repo, tm
     assert checked["problems"] == 0
 
 
-def test_the_name_of_a_key_file_is_durable_before_its_key_opens_anything(
-    repo: Repo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    repo("init")
-    synced: list[tuple[str | bytes, int]] = []
-    before = len(repo("key list"))
-    slots = next(tmp_path.rglob("keys"))
-
-    def sync(path: str | bytes) -> None:
-        synced.append((path, sum(1 for _ in slots.iterdir())))
-
-    monkeypatch.setattr("syncer.cli.repo.key.sync_directory", sync)
-    repo("key add", "--key-file", tmp_path / "key")
-    assert synced == [(str(tmp_path), before)]
-
-
 def test_keys_are_added_changed_and_removed(repo: Repo, tmp_path: Path) -> None:
     (made,) = repo("init")
     key_file, new = tmp_path / "key", tmp_path / "new"
