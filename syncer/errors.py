@@ -90,6 +90,14 @@ class LocalChangedError(SyncerError):
         super().__init__(f"{_shown(path)} changed meanwhile: {reason}; the next reconcile looks at it again")
 
 
+class LongRulesError(LocalChangedError):
+    """A file of ignore rules has more than anybody reads: its folder is left alone as if it could not be read."""
+
+    def __init__(self, path: bytes, most_bytes: int) -> None:
+        super().__init__(path, f"it has more than {most_bytes} bytes")
+        self.args = (f"{_shown(path)} can't be read: {self.reason} of patterns; make it shorter",)
+
+
 class NotFoundError(SyncerError):
     """A root, container or object that a command names does not exist."""
 
@@ -227,6 +235,19 @@ class RolledBackError(SyncerError):
             f"safety stop: the repository is older than it was: expected {expected}, found {found}. Nothing was done. "
             "If its store was put back from a backup, run: blocksync link ROOT URL --relink (that merges both sides "
             "and deletes nothing)"
+        )
+
+
+class HeadsMissingError(SyncerError):
+    """A repository has commits, and no device has a head: its store has lost them, and the share would look empty."""
+
+    exit_code = ExitCode.SAFETY_STOP
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"safety stop: the repository looks empty, and is not: {what}. Nothing was done. Put what is missing back "
+            "from a copy of the store. If there is none, run: blocksync link ROOT URL --relink (that begins the share "
+            "anew with the files of ROOT, and deletes nothing)"
         )
 
 

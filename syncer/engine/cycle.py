@@ -21,6 +21,7 @@ from syncer.blocks.board import Blocks
 from syncer.blocks.recent import RecentBlocks
 from syncer.core.base import BaseIndex
 from syncer.core.conflict import host_label
+from syncer.core.ignore import IgnoreRules
 from syncer.core.model import (
     Action,
     Ages,
@@ -71,6 +72,10 @@ from syncer.ports.remote import Changes, KeySign, Listing, RefusedName, Remote
 from syncer.ports.state import State
 from syncer.remote.parallel import for_each, one_error
 
+_IGNORED_FOLDER: Final = (
+    "a folder of this name is ignored here, and is on the server, perhaps: call this one otherwise, change the "
+    "pattern, or remove the folder on a device that syncs it"
+)
 _LOOKS_AT_ONCE: Final = 16
 
 
@@ -179,6 +184,7 @@ class Cycle:
         hints = options.hints
         self._partial = None if hints is None else PartialLook(local=local, state=state, hints=hints)
         self._versions: list[RemoteTag] = []  # of the rows that were recorded
+        self._rules = IgnoreRules()  # of the look that is carried out
         self._ahead: Ahead | None = None  # only while nothing is asked but to do what will be planned
 
     async def run(self) -> Report:
@@ -361,6 +367,7 @@ class Cycle:
 
     async def _carry_out(self, plan: Plan, look: Look) -> bool:
         """Do it, and record it. True if the base has all that was done."""
+        self._rules = look.seen.rules
         step = self._options.step
         outcome = Outcome(look.base, plan)
         files = LocalFiles(outcome, plan, await self._beside(plan, look))
@@ -497,7 +504,13 @@ class Cycle:
 
     def _failed(self, action: Action, reason: str, exit_code: int = ExitCode.PARTLY_DONE) -> None:
         side = "on the server" if action.side is Side.REMOTE else "locally"
+        if action.side is Side.REMOTE and isinstance(action, Create | Move) and self._may_be_ignored(action.path):
+            reason = f"{reason}; {_IGNORED_FOLDER}"
         self._isolated(Failure(path=action.path, reason=f"{_verb(action)} {side}: {reason}", exit_code=exit_code))
+
+    def _may_be_ignored(self, path: RelPath) -> bool:
+        """Whether a folder of this name would be ignored, though what is to be put there is not."""
+        return self._rules.hides(path, directory=True) and not self._rules.hides(path, directory=False)
 
     def _isolated(self, failure: Failure) -> None:
         self.report.undone = True

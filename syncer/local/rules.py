@@ -8,7 +8,7 @@ from typing import Final
 
 from syncer.core.ignore import IGNORE_FILE, ignore_file_in
 from syncer.core.model import RelPath
-from syncer.errors import LocalChangedError
+from syncer.errors import LongRulesError
 from syncer.local.safe_open import FILE_FLAGS
 
 _LONGEST: Final = 1 << 20  # a megabyte of patterns is no list that a person keeps
@@ -22,7 +22,7 @@ def read_rules(directory: int, folder: RelPath) -> bytes:
         folder: Its path, for messages.
 
     Raises:
-        LocalChangedError: It is too large.
+        LongRulesError: It is too large.
         OSError: It can't be read.
     """
     try:
@@ -41,5 +41,5 @@ def read_rules(directory: int, folder: RelPath) -> bytes:
     finally:
         os.close(descriptor)
     if len(text) > _LONGEST:
-        raise LocalChangedError(ignore_file_in(folder), f"it has more than {_LONGEST} bytes of patterns")
+        raise LongRulesError(ignore_file_in(folder), _LONGEST)
     return text

@@ -15,9 +15,9 @@ from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.core.rows import BaseRows, Origin
 
-Memory: TypeAlias = Literal["checkpoint", "directory-digests", "twins"]
+Memory: TypeAlias = Literal["checkpoint", "directory-digests", "twins", "trash-clock"]
 """What a local root keeps for its next look: where a volume's journal goes on, what a folder's directories were, which
-large files have a twin."""
+large files have a twin, what the times of cycles were."""
 
 
 class State(Protocol):

@@ -23,6 +23,7 @@ from syncer.engine.report import CHANGES, Report
 from syncer.errors import (
     EXPECTED,
     AuthError,
+    HeadsMissingError,
     LockedError,
     RemoteUnavailableError,
     RolledBackError,
@@ -343,7 +344,7 @@ class RootTask:
 def _judge(error: BaseException) -> tuple[CycleResult, str]:
     """What an error means for the next cycle, and how it is told."""
     match error:
-        case SafetyStopError() | RolledBackError():
+        case SafetyStopError() | RolledBackError() | HeadsMissingError():
             return CycleResult.CONSENT, str(error)
         case RootIdentityError():
             return CycleResult.ROOT_AWAY, str(error)

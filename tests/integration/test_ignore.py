@@ -73,6 +73,22 @@ def test_what_becomes_ignored_stays_on_both_sides_and_what_comes_back_is_united(
     )
 
 
+def test_a_file_in_place_of_an_ignored_folder_is_told_with_what_to_do(sync: Sync, roots: tuple[Path, Path]) -> None:
+    first, second = roots
+    (first / "build").mkdir()
+    (first / "build/object").write_bytes(b"o")
+    settle(sync, first, second)
+    sync("ignore", first, "add", "build/")
+    (first / "build/object").unlink()
+    (first / "build").rmdir()
+    (first / "build").write_bytes(b"a file")
+    sync("reconcile", first, expect=3)
+    assert "a folder of this name is ignored here" in sync.err
+    (first / "build").rename(first / "build.txt")
+    settle(sync, first, second)
+    assert names(second) == {"build.txt", "build", "build/object"}
+
+
 def test_a_deleted_folder_stays_where_something_ignored_lies_in_it(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
     (first / "d/e").mkdir(parents=True)

@@ -62,8 +62,40 @@ def test_a_root_that_became_read_only_is_named(sync: Sync, tmp_path: Path) -> No
         assert (line["type"], line["root"], line["exit_code"]) == ("error", str(root), 2)
         assert line["message"].startswith(f"{root}/.blocksync/tmp/")
         assert line["message"].endswith(": Read-only file system")
+        for verb in (("empty", root), ("restore", root / "file"), ("restore", root, "--entry", "1")):
+            sync("trash", *verb, expect=2)
+            assert f"blocksync: {root} is read-only" in sync.err
+        assert sync("trash", "ls", root, "--json") == []
     finally:
         subprocess.run(["umount", root], check=True)
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["an empty mount point", "nothing"])
+def test_a_root_that_is_not_mounted_has_no_empty_trash(sync: Sync, tmp_path: Path, *, there: bool) -> None:
+    root = sync.folder("root")
+    sync("reconcile", root)
+    root.rename(tmp_path / "away")
+    if there:
+        root.mkdir()
+    for verb in (
+        ("trash", "ls", root),
+        ("trash", "restore", root / "file"),
+        ("trash", "empty", root),
+        ("conflicts", root),
+        ("resolve", root / "file", "--take", "local"),
+    ):
+        sync(*verb, expect=18)
+        assert "version" not in sync.out
+        assert "no conflict copies" not in sync.err
+    assert not there or list(root.iterdir()) == []
+
+
+def test_a_list_of_patterns_that_is_too_long_is_said_to_be(sync: Sync) -> None:
+    root = sync.folder("root")
+    (root / ".blocksyncignore").write_bytes(b"x" * (1 << 20) + b"\n")
+    sync("reconcile", root, expect=3)
+    assert ".blocksyncignore can't be read: it has more than 1048576 bytes of patterns" in sync.err
+    assert "changed meanwhile" not in sync.err
 
 
 def test_a_newline_in_a_name_makes_no_line_of_its_own(sync: Sync) -> None:
@@ -75,7 +107,7 @@ def test_a_newline_in_a_name_makes_no_line_of_its_own(sync: Sync) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "code"), [("reconcile", 18), ("plan", 18), ("verify", 18), ("trash ls", 10), ("conflicts", 10)]
+    ("verb", "code"), [("reconcile", 18), ("plan", 18), ("verify", 18), ("trash ls", 18), ("conflicts", 18)]
 )
 def test_an_error_of_a_named_root_is_a_line_of_json(sync: Sync, tmp_path: Path, verb: str, code: int) -> None:
     root = sync.folder("root")

@@ -53,6 +53,66 @@ def test_a_store_that_was_put_back_stops_and_linking_anew_agrees(share: Share) -
     share.at_rest(first, second)
 
 
+def test_heads_that_are_all_gone_are_told_everywhere_and_nothing_is_condemned(share: Share) -> None:
+    first = share.folder("first")
+    (first / "file").write_bytes(b"file")
+    share.reconcile(first)
+    reader = share.folder("reader")
+    share.reconcile(reader)
+    share.reconcile(reader)
+    for head in (share.home / "repository/heads").iterdir():
+        head.unlink()
+    store = share.home / "repository"
+    for path in store.rglob("*"):
+        os.utime(path, (0, 0))
+    before = {path for path in store.rglob("*") if path.is_file()}
+    share("repo", "check", share.url, expect=15)
+    assert "heads/* is missing" in share.out
+    for verb in (("gc",), ("repack",), ("gc", "--dry-run"), ("repack", "--dry-run")):
+        share("repo", *verb, share.url, expect=16)
+        share("repo", *verb, share.url, "--password-file", share.token_file, expect=16)
+    share("repo", "stats", share.url, expect=15)
+    for root in (first, reader):
+        share("reconcile", root, expect=16)
+    new = share.home / "new"
+    new.mkdir()
+    share("link", new, share.url, share.opens, share.token_file, expect=16)
+    assert "looks empty, and is not" in share.err
+    assert before == {path for path in store.rglob("*") if path.is_file()}
+    assert content(first) == content(reader) == {"file": b"file"}
+    # Who agrees begins anew; of what only the repository had nothing is in the share.
+    share("link", new, share.url, share.opens, share.token_file, "--relink")
+    share.reconcile(new)
+    assert content(new) == {}
+    for root in (first, reader):
+        share("link", root, share.url, "--relink")
+        share.reconcile(root)
+    share.reconcile(new)
+    assert content(new) == content(first) == content(reader) == {"file": b"file"}
+    share("repo", "gc", share.url)
+    share("repo", "check", share.url, "--read-data", "100%")
+
+
+@pytest.mark.parametrize("kept", [(), ("packs",)])
+def test_a_store_that_withholds_everything_is_held_against_what_a_root_has_seen(
+    kept: tuple[str, ...], share: Share
+) -> None:
+    root = share.folder("root")
+    (root / "file").write_bytes(b"file")
+    share.reconcile(root)
+    for folder in {"heads", "commits", "indexes", "packs"}.difference(kept):
+        shutil.rmtree(share.home / "repository" / folder)
+    for verb in ("check", "gc", "repack"):
+        share("repo", verb, share.url, expect=16)
+        assert "older than it was" in share.err
+        assert "nothing is damaged" not in share.out
+    told, error = share("repo", "check", share.url, "--json", expect=16)
+    assert (told["type"], told["problems"], error["type"]) == ("check", 0, "error")
+    share("reconcile", root, expect=16)
+    share("unlink", root)
+    share("repo", "check", share.url, "--password-file", share.token_file)
+
+
 def test_a_device_whose_state_was_copied_does_not_write_the_others_head(share: Share) -> None:
     """A cloned machine: the same folder with the same inode is there twice, and each has the other's state."""
     first = share.folder("first")

@@ -20,8 +20,11 @@ from syncer.local.folder.changes import Changes
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.safe_open import DIRECTORY_FLAGS, look, parent_directory, tag_of
 from syncer.local.syscalls import status
+from syncer.local.verbs.retention import KEEP_S
 from syncer.local.verbs.trash import ITEM, Trash, Why
+from syncer.local.verbs.trashclock import Retention
 from syncer.ports.localvalues import Applied
+from tests.kit.state import MemoryState
 from tests.race.outcome import Outcome
 from tests.race.users import KINDS, PAGE, Version, users, version_of
 from tests.unit.syncer.local.folders import BLOCK, Place, copy_name, new_place
@@ -63,7 +66,7 @@ class _Sync:
     def __init__(self, place: Place, replace: Replace) -> None:
         self._root = os.open(place.path, DIRECTORY_FLAGS)
         self._private = PrivateFolder(self._root)
-        self._trash = Trash(self._root, self._private.trash, BLOCK, copy_name)
+        self._trash = Trash(self._root, self._private.trash, BLOCK, copy_name, Retention(KEEP_S, MemoryState()))
         self._changes = Changes(self._root, self._private, self._trash)
         self._replace = replace
         self.number = 0

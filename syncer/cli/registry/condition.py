@@ -18,7 +18,7 @@ def condition_of(linked: LinkedRoot, last: LastCycle | None) -> tuple[str, str]:
     if holder is not None:
         return "running", f"process {holder}"
     try:
-        _look_for(linked)
+        look_for(linked)
     except RootIdentityError as error:
         return "away", str(error)
     except EXPECTED as error:
@@ -47,7 +47,7 @@ def holder_of(path: str) -> int | None:
     return None
 
 
-def _look_for(linked: LinkedRoot) -> None:
+def look_for(linked: LinkedRoot) -> None:
     """Make sure that the root is there; nothing is made in it, and nothing waits.
 
     Raises:

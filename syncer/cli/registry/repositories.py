@@ -14,7 +14,14 @@ from blockfs.runtime.mountinfo import is_below
 from blockfs.runtime.output import shown
 from syncer.cli.passphrase import repository_secret
 from syncer.cli.registry.roots import LinkedRoot, Registry
-from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError, RootIdentityError, UsageError
+from syncer.errors import (
+    CorruptionError,
+    FormatTooNewError,
+    HeadsMissingError,
+    NotFoundError,
+    RootIdentityError,
+    UsageError,
+)
 from syncer.remote.http.transport import HttpSettings
 from syncer.remote.kamaki.discovery import Storage
 from syncer.remote.stores.urls import StoreUrl, is_store_url, parse_store_url
@@ -100,6 +107,33 @@ def unlocked(
     elif anew:
         kept = access.another_device(kept)
     return access.Access(kept=kept, environment=environment).text
+
+
+def has_lost_heads(remote: Storage, *, agreed: bool) -> bool:
+    """Whether a repository looks empty because its heads are gone.
+
+    Args:
+        remote: The store, with what opens the repository.
+        agreed: It is to be used all the same.
+
+    Raises:
+        HeadsMissingError: It does, and nobody has agreed.
+        SyncerError: See `access.has_lost_heads`.
+    """
+    from syncer.remote.repository import access  # noqa: PLC0415 - see `unlocked`
+    from syncer.remote.repository.headless import LOST  # noqa: PLC0415 - see `unlocked`
+
+    is_lost = trio.run(access.has_lost_heads, remote.url, access.Access.read(remote.token), remote.settings)
+    if is_lost and not agreed:
+        raise HeadsMissingError(LOST)
+    return is_lost
+
+
+def agree(root: LinkedRoot, secret: str) -> None:
+    """Have a root that was just linked go on without the heads that the store has lost."""
+    from syncer.remote.repository import access  # noqa: PLC0415 - see `unlocked`
+
+    access.agree(root.head, access.Access.read(secret))
 
 
 class KeptKey(msgspec.Struct, frozen=True, kw_only=True):

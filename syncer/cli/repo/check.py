@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from blockfs.cli.parameters import progress
@@ -9,8 +11,10 @@ from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import json_line, note, tell
 from blockfs.runtime.units import counted, format_size
 from syncer.cli.repo.place import Place, Repository, place_options, with_repository
-from syncer.errors import UsageError
+from syncer.cli.repo.remembered import remembered_of
+from syncer.errors import CorruptionError, RolledBackError, UsageError
 from syncer.remote.repository.maintenance.checking import Checker, Findings
+from syncer.remote.repository.maintenance.remembered import Remembered, see_that_nothing_was_undone
 
 
 @click.command("check")
@@ -20,16 +24,19 @@ from syncer.remote.repository.maintenance.checking import Checker, Findings
 def command(place: Place, read_data: str, as_json: bool) -> int:
     """Check the repository at URL: every commit that can be restored, down to the places of its chunks.
 
-    Changes nothing, and may run while devices write. Exit code 15: something is damaged or missing.
+    Changes nothing, and may run while devices write. Exit code 15: something is damaged or missing. 16: a folder
+    of this machine that is linked to URL has seen more than there is.
     """
     share = _share(read_data)
 
-    async def work(repository: Repository) -> Findings:
+    async def work(repository: Repository) -> tuple[Findings, RolledBackError | None]:
+        remembered = remembered_of(place, repository.kept.repository)
         with progress() as told:
             grid = repository.kept.config.grid
-            return await Checker(repository.objects, grid, share=share, told=told).run()
+            found = await Checker(repository.objects, grid, share=share, told=told).run()
+            return found, await _undone(repository, remembered, found)
 
-    found = with_repository(place, work)
+    found, undone = with_repository(place, work)
     for problem in found.problems:
         if as_json:
             json_line("finding", {"url": place.url, "text": problem})
@@ -37,9 +44,23 @@ def command(place: Place, read_data: str, as_json: bool) -> int:
             tell(f"damage: {problem}")
     if as_json:
         json_line("check", _fields(place.url, found))
-    else:
+    elif found.problems or undone is None:
         _tell(place.url, found)
+    if undone is not None and not found.problems:
+        raise undone
     return int(ExitCode.CORRUPTION if found.problems else ExitCode.DONE)
+
+
+async def _undone(repository: Repository, remembered: Sequence[Remembered], found: Findings) -> RolledBackError | None:
+    """What roots of this machine have seen and is not there any more; what else is wrong is added to the findings."""
+    try:
+        await see_that_nothing_was_undone(repository.objects, remembered)
+    except RolledBackError as error:
+        return error
+    except CorruptionError as error:
+        if not found.problems:  # else it is one of them
+            found.add(error)
+    return None
 
 
 def _share(text: str) -> float:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import click
 
 from blockfs.cli.groups import Verbs
+from blockfs.runtime.atomic import sync_directory
 from blockfs.runtime.output import JsonValue, json_line, note, tell
 from syncer.cli.passphrase import repository_secret
 from syncer.cli.repo.place import Place, Repository, place_options, with_repository
@@ -147,6 +148,7 @@ def _write(path: str, secret: str) -> None:
         file.write(f"{secret}\n")
         file.flush()
         os.fsync(file.fileno())
+    sync_directory(os.path.dirname(os.path.abspath(path)))
 
 
 def _kind(slot: Slot) -> str:

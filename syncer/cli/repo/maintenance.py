@@ -10,7 +10,9 @@ import click
 from blockfs.cli.parameters import json_option, progress
 from blockfs.runtime.units import parse_duration
 from syncer.cli.repo.place import Place, Repository, place_options, with_repository
+from syncer.cli.repo.remembered import remembered_of
 from syncer.remote.repository.format.history import DeviceId
+from syncer.remote.repository.maintenance.remembered import see_that_nothing_was_undone
 from syncer.remote.repository.maintenance.run import MaintenanceRun
 
 T = TypeVar("T")
@@ -39,11 +41,13 @@ def maintained(kind: Callable[..., MaintenanceRun[T]], place: Place, keep: str |
 
     Raises:
         UsageError: No span of time.
+        RolledBackError: A root of this machine has seen more than there is.
         SyncerError: See `with_repository` and `MaintenanceRun.run`.
     """
     span_ns = None if keep is None else int(parse_duration(keep) * 10**9)
 
     async def work(repository: Repository) -> T:
+        await see_that_nothing_was_undone(repository.objects, remembered_of(place, repository.kept.repository))
         with progress() as told:
             device = DeviceId(repository.kept.device)
             return await kind(repository.objects, device, keep_ns=span_ns, told=told).run(dry=dry_run)

@@ -10,6 +10,7 @@ import click
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import counted, format_size
 from syncer.cli.output import columns
+from syncer.cli.registry.condition import look_for
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry, encoded_path
 from syncer.cli.session.many_roots import for_each
 from syncer.core.conflict import parse_conflict_name
@@ -44,7 +45,12 @@ def command(root: bytes | None, as_json: bool) -> int:
 
 
 def find(linked: LinkedRoot) -> list[ConflictCopy]:
-    """The conflict copies of a root."""
+    """The conflict copies of a root.
+
+    Raises:
+        RootIdentityError: It is not there, or it is another one.
+    """
+    look_for(linked)
     with StateDB.open(linked.state, read_only=True) as database:
         base, writers = database.load_base(), database.writers()
     desk = Desk(linked.path, base, writers, socket.gethostname())

@@ -20,7 +20,7 @@ from blockfs.runtime.units import parse_duration
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.passphrase import PASSWORD_FILE_HELP
 from syncer.cli.registry.clouds import find_remote
-from syncer.cli.registry.repositories import refuse_inside, unlocked
+from syncer.cli.registry.repositories import agree, has_lost_heads, refuse_inside, unlocked
 from syncer.cli.registry.roots import (
     FORMAT,
     MIN_POLL_INTERVAL_S,
@@ -149,16 +149,18 @@ def command(
         remote = replace(remote, token=unlocked(remote, same, password_file, os.environ, anew=relink))
     grid = trio.run(_container, remote, no_create)
     _check_blocks(grid, remote.url)
+    is_new = known is None or relink
+    lost = is_new and is_store_url(remote.url) and has_lost_heads(remote, agreed=relink)
     if known is not None and not relink:
         linked = registry.write(_with(choices, remote, known.record), remote.token)
         become = "key is kept" if linked.in_repository else "token is renewed"
         told = f"{shown(path)} is linked to {remote.url} already; its {become}"
     else:
-        linked = _link(registry, known, path, remote, volume, grid, choices)
+        linked = _link(registry, known, path, remote, volume, grid, choices, agreed=lost)
         told = f"linked {shown(path)} to {remote.url}"
     control.reload(registry.socket)
     if as_json:
-        json_line("link", _fields(linked, again=known is not None, merges=known is None or relink))
+        json_line("link", _fields(linked, again=known is not None, merges=is_new))
     else:
         note(told)
 
@@ -255,7 +257,10 @@ def _link(
     volume: _Volume | None,
     grid: Grid,
     choices: _Choices,
+    *,
+    agreed: bool,
 ) -> LinkedRoot:
+    """Make it a root; `agreed`: to a repository that has lost its heads."""
     uuid = known.record.uuid if known is not None else str(uuids.uuid4())
     state, data = registry.make_place(uuid)
     with _fresh_state(path, state) as database:
@@ -273,7 +278,10 @@ def _link(
             folder=folder,
             volume_uuid=None if volume is None else volume.uuid,
         )
-        return registry.write(_with(choices, remote, record), remote.token)
+        linked = registry.write(_with(choices, remote, record), remote.token)
+        if agreed:
+            agree(linked, remote.token)
+        return linked
 
 
 def _with(choices: _Choices, remote: Storage, record: RootRecord) -> RootRecord:

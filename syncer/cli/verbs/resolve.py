@@ -7,6 +7,7 @@ import os
 import click
 
 from blockfs.runtime.output import json_line, note, shown
+from syncer.cli.registry.condition import look_for
 from syncer.cli.registry.roots import PATH, Registry
 from syncer.core.model import RelPath
 from syncer.errors import NotFoundError, UsageError
@@ -30,6 +31,7 @@ def command(path: bytes, take: str, as_json: bool) -> None:
     kept the name. What is given up goes to the trash, here at once and on other devices with the next cycles.
     """
     linked, inside = Registry(os.environ).containing(path)
+    look_for(linked)
     with StateDB.open(linked.state, read_only=True) as database:  # also while a cycle is running
         desk = Desk(linked.path, database.load_base())
     try:

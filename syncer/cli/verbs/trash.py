@@ -13,16 +13,19 @@ from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import counted, format_size, parse_duration
 from syncer.cli.output import columns
+from syncer.cli.registry.condition import look_for
 from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
 from syncer.cli.session.opening import copy_name, policy_now
 from syncer.core.model import RelPath
 from syncer.core.paths import is_private, join, rel_path
+from syncer.engine.root_state import RootState
 from syncer.errors import LockedError, NotFoundError, UsageError
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.safe_open import DIRECTORY_FLAGS
 from syncer.local.verbs.trash import Trash
 from syncer.local.verbs.trashcan import Kept, TrashCan, find_kept
+from syncer.local.verbs.trashclock import Retention
 from syncer.state.statedb import StateDB
 
 
@@ -41,6 +44,7 @@ def list_command(root: bytes | None, as_json: bool) -> int:
     """List what is kept in ROOT's (default: every linked root's) trash, newest first."""
 
     def work(linked: LinkedRoot) -> None:
+        look_for(linked)
         with TrashCan(linked.path) as can:
             entries = can.entries()
         if as_json:
@@ -64,6 +68,8 @@ def restore_command(path: bytes, entry: str | None, target: bytes | None, as_jso
     """
     registry = Registry(os.environ)
     linked, lost = _lost_place(registry, path, entry)
+    look_for(linked)
+    _see_that_it_can_be_written(linked)
     with TrashCan(linked.path) as can:
         entries = can.entries()
         kept = _newest(entries, lost, path) if entry is None else find_kept(entries, entry)
@@ -86,6 +92,8 @@ def empty_command(root: bytes, older_than: str, as_json: bool) -> int:
     """
     linked = Registry(os.environ).get(root)
     age_s = parse_duration(older_than)
+    look_for(linked)
+    _see_that_it_can_be_written(linked)
     _settle(linked)
     with TrashCan(linked.path) as can:
         entries = can.entries(age_s)
@@ -112,19 +120,30 @@ def _reason(kept: Kept) -> str:
     return "a folder that somebody put there" if kept.settled else "looked at again by the next cycle"
 
 
+def _see_that_it_can_be_written(linked: LinkedRoot) -> None:
+    """A disk that is mounted for reading only refuses each entry by a name of ours, and a young one not at all.
+
+    Raises:
+        UsageError: It is.
+    """
+    if os.statvfs(linked.path).f_flag & os.ST_RDONLY:
+        raise UsageError(f"{shown(linked.path)} is read-only: mount it for writing")
+
+
 def _settle(linked: LinkedRoot) -> None:
     """Let what was displaced a while ago become trash for good, unless a cycle is at work: it does the same itself."""
     if linked.record.folder is None:
         return
     try:
-        with StateDB.open(linked.state):
+        with StateDB.open(linked.state) as database:
             root = os.open(linked.path, DIRECTORY_FLAGS)
             try:
                 private = PrivateFolder(root)
                 try:
                     record = linked.record
                     naming = copy_name(policy_now())
-                    Trash(root, private.trash, record.block_size, naming, record.keep_trash_s).review()
+                    retention = Retention(record.keep_trash_s, RootState(database))
+                    Trash(root, private.trash, record.block_size, naming, retention).review()
                 finally:
                     private.close()
             finally:

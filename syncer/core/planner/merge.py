@@ -488,7 +488,7 @@ class _Clashes:
             self._rename(loser, b"\0%d" % loser)
         elif first.same_payload(second):
             if self.merge.is_unheard_of(winner, loser):
-                text = "a conflict copy of this device: the run that made it was cut short"
+                text = "a conflict copy of this device: the run that made it was cut short, or it was not synced since"
                 self.merge.notes.append((NoteKind.CONFLICT, winner, text))
             self._absorb(loser, winner)
         else:

@@ -48,6 +48,7 @@ from syncer.local.survey.digests import Digests, FolderPart, Surveyor
 from syncer.local.syscalls import status
 from syncer.local.twins.twins import Twins
 from syncer.local.verbs.trash import Trash, why_removed
+from syncer.local.verbs.trashclock import Retention
 from syncer.ports.blocks import BlockSource, Fetcher
 from syncer.ports.local import PartLook
 from syncer.ports.localvalues import (
@@ -173,7 +174,8 @@ class LocalDirectory:
             self._folding = probe_folding(self._private.tmp)
             self._blocks = None if blocks is None else blocks()
             opened.pop_all()
-        self._trash = Trash(self._root, self._private.trash, options.block_size, copy_name, options.keep_trash_s)
+        retention = Retention(options.keep_trash_s, self._state)
+        self._trash = Trash(self._root, self._private.trash, options.block_size, copy_name, retention)
         self._sources = Sources(self._root, self.lists, options.block_size, self.counters, self._blocks)
         self._changes = Changes(self._root, self._private, self._trash, self._reached)
         self._temps: set[bytes] = set()

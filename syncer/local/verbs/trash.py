@@ -42,7 +42,7 @@ from syncer.errors import LocalChangedError, UnsafeNameError
 from syncer.local.folder.filehash import hash_file
 from syncer.local.safe_open import DIRECTORY_FLAGS, FILE_FLAGS, parent_directory, same_but_ctime, tag_of
 from syncer.local.syscalls import rename_noreplace, status
-from syncer.local.verbs.retention import KEEP_S
+from syncer.local.verbs.trashclock import Retention
 from syncer.ports.localvalues import CopyName, Remove, content_of
 
 QUIET_S: Final = 60.0  # a program that wrote nothing for so long after its file was displaced has most likely let go
@@ -87,13 +87,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class Trash:
     """The trash folder of one root. Blocking; used from worker threads, one entry by one thread at a time."""
 
-    def __init__(self, root: int, trash: int, block_size: int, copy_name: CopyName, keep_s: float = KEEP_S) -> None:
-        """Take over descriptors (not closed here); settled entries are kept for `keep_s` seconds."""
+    def __init__(self, root: int, trash: int, block_size: int, copy_name: CopyName, retention: Retention) -> None:
+        """Take over descriptors (not closed here); settled entries are kept as `retention` says."""
         self._root = root
         self._trash = trash
         self._block_size = block_size
         self._copy_name = copy_name
-        self._keep_s = keep_s
+        self._retention = retention
 
     def begin(self, origin: RelPath, expect: LocalTag, why: Why, staged_ino: int = _NO_INODE) -> tuple[Entry, int]:
         """Make an empty pending entry.
@@ -146,10 +146,11 @@ class Trash:
             Where items went that were no trash.
         """
         now = time.time()
+        is_over = self._retention.is_over(now)
         kept: list[RelPath] = []
         for entry in self.entries():
             if entry.expect is None:
-                if now - entry.made_s > self._keep_s:
+                if is_over(entry.made_s):
                     self._delete(entry)
                 continue
             back = self.judge(entry)

@@ -15,7 +15,7 @@ import contextlib
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Self
 
 import msgspec
@@ -28,6 +28,7 @@ from syncer.local.folder.private import TRASH
 from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory, parent_directory
 from syncer.local.syscalls import rename_noreplace, status
 from syncer.local.verbs.trash import ITEM, ORIGIN, Why, decode_entry, ident_of, new_folder, origin_of
+from syncer.local.verbs.trashclock import Retention
 
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFLNK: "symlink", stat.S_IFDIR: "directory"}
 
@@ -91,19 +92,22 @@ class TrashCan:
         except LocalChangedError:
             return []
         try:
-            found = [kept for name in _names(trash, older_than_s) if (kept := _look(trash, name)) is not None]
+            limit = time.time() - older_than_s
+            names = _names(trash, lambda made_s: made_s <= limit)
+            found = [kept for name in names if (kept := _look(trash, name)) is not None]
         finally:
             os.close(trash)
         return sorted(found, key=lambda kept: kept.ident, reverse=True)
 
-    def expire(self, keep_s: float) -> None:
-        """Delete what was kept for longer than `keep_s`, and folders that a killed cycle left empty."""
+    def expire(self, retention: Retention) -> None:
+        """Delete what was kept for long enough, and folders that a killed cycle left empty."""
         try:
             trash = self._open()
         except LocalChangedError:
             return
         try:
-            for name in _names(trash, keep_s):
+            is_over = retention.is_over(time.time())
+            for name in _names(trash, is_over):
                 kept = _look(trash, name)
                 if kept is not None:
                     self.delete(kept)
@@ -228,12 +232,11 @@ def _drop_special(item: bytes, folder: int) -> None:
         os.chmod(item, mode & PERMISSION_BITS, dir_fd=folder)
 
 
-def _names(trash: int, older_than_s: float) -> list[bytes]:
-    """Names of entries that are at least so old, by their names alone: looking at each costs several requests."""
-    limit = time.time() - older_than_s
+def _names(trash: int, is_old: Callable[[float], bool]) -> list[bytes]:
+    """Names of entries of a certain age, by their names alone: looking at each costs several requests."""
     with os.scandir(trash) as listing:
         names = [os.fsencode(entry.name) for entry in listing]
-    return [name for name in names if (made := name.partition(b"-")[0]).isdigit() and int(made) <= limit]
+    return [name for name in names if (made := name.partition(b"-")[0]).isdigit() and is_old(int(made))]
 
 
 def _look(trash: int, name: bytes) -> Kept | None:

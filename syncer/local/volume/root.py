@@ -33,6 +33,7 @@ from syncer.local.options import RootOptions
 from syncer.local.safe_open import DIRECTORY_FLAGS
 from syncer.local.verbs.trash import why_removed
 from syncer.local.verbs.trashcan import TrashCan
+from syncer.local.verbs.trashclock import Retention
 from syncer.local.volume.changes import REASONS, VolumeChanges
 from syncer.local.volume.mount import find_mount, verified
 from syncer.local.volume.observer import Connection, VolumeObserver
@@ -356,7 +357,7 @@ class BlockfsRoot:
 
     def _empty_trash(self) -> None:
         with TrashCan(self._path) as can:
-            can.expire(self._options.keep_trash_s)
+            can.expire(Retention(self._options.keep_trash_s, self._state))
 
     async def close(self) -> None:
         """Drop the snapshot and the connection, and with it files that were not installed."""

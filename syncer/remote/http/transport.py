@@ -35,6 +35,7 @@ MAX_SMALL_REPLY_BYTES: Final = 1 << 20
 """Bound for replies that are not content or lists: a wrong server can't fill our memory."""
 
 _MAX_WAITS: Final = 16  # long polls at once; one root needs one, and an abandoned one ends at once
+_MOST_SAID: Final = 120  # characters of an error that may quote what a server sent
 _READ_STEP_BYTES: Final = 1 << 20
 
 _READ_ONLY: Final = frozenset({"GET", "HEAD"})
@@ -388,4 +389,10 @@ def _reason(error: Exception) -> str:
             return cause.strerror
         cause = cause.__cause__ or cause.__context__
     text = str(error)
-    return text.rpartition(">: ")[2] or text
+    return _bounded(text.rpartition(">: ")[2] or text)
+
+
+def _bounded(text: str) -> str:
+    """What somebody else may have said, as one line that can be read: of garbage not more than its beginning."""
+    plain = "".join(c if c.isprintable() else c.encode("unicode_escape", "backslashreplace").decode() for c in text)
+    return plain if len(plain) <= _MOST_SAID else f"{plain[:_MOST_SAID]}…"

@@ -25,7 +25,8 @@ from syncer.remote.repository.client import RepositoryClient, Writer
 from syncer.remote.repository.format.history import DEVICE_BYTES, DeviceId
 from syncer.remote.repository.format.keys import Keys, MasterKey, derive
 from syncer.remote.repository.format.sealed import Kind
-from syncer.remote.repository.memory import MemoryFile
+from syncer.remote.repository.headless import Headless, heads_there
+from syncer.remote.repository.memory import MemoryFile, Own
 from syncer.remote.repository.objects import Objects
 from syncer.remote.repository.opening import Kept, check, repository_there, unlock
 from syncer.remote.stores.caching import CachedStore
@@ -181,6 +182,37 @@ async def unlocked(url: str, environment: Mapping[str, str], settings: HttpSetti
         return await unlock(store, secret)
     finally:
         await store.close()
+
+
+async def has_lost_heads(url: str, access: Access, settings: HttpSettings) -> bool:
+    """Whether the repository at a URL has commits, and has lost the heads that say which is the last.
+
+    Args:
+        url: See `stores.urls`.
+        access: What opens it.
+        settings: How to talk.
+
+    Raises:
+        SyncerError: The store can't be asked, or what it has is damaged.
+    """
+    store = store_of(url, access.environment, settings=settings)
+    try:
+        await open_store(store, url)
+        _, standing = await heads_there(Objects(store, access.keys))
+        return standing is Headless.LOST
+    finally:
+        await store.close()
+
+
+def agree(path: str, access: Access) -> None:
+    """Have a device that has written nothing yet go on without the heads that are lost.
+
+    Args:
+        path: Of the file in which it remembers its head.
+        access: What it keeps.
+    """
+    device = DeviceId(access.kept.device)
+    MemoryFile(path, device).write(Own(device=device, agreed=True))
 
 
 def another_device(kept: Kept) -> Kept:

@@ -12,12 +12,13 @@ keeps which head it wrote last, and which one it is about to write, and holds th
 The file is JSON, written before the head that it tells of:
 
     {"origin": "HEX", "device": "HEX", "sequence": 3, "commit": "HEX", "next": "HEX", "place": "HEX",
-     "unseen": true}
+     "unseen": true, "agreed": true}
 
 origin: the id that `link` gave, for another link begins anew. device: the id that counts. next: commit of the head that
 is about to be written, with the number after `sequence`; "" if none is. place: where this file was in use when the head
 was written, see `Memory.place`; not there, or "", if that is not known. unseen: what was there before it was known by a
-listing only; not there: no.
+listing only; not there: no. agreed: `link --relink` was told that the store has lost its heads, and goes on without;
+until the first head of ours. Not there: no.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ class Own(msgspec.Struct, frozen=True, kw_only=True):
         next: Of the head that it is about to write; b"": none.
         place: Where that was remembered, see `Memory.place`; "": not known.
         unseen: The last head was written without a look at the one before it, but by a listing.
+        agreed: That no device has a head was agreed to, see `headless.py`.
     """
 
     device: DeviceId
@@ -56,6 +58,7 @@ class Own(msgspec.Struct, frozen=True, kw_only=True):
     next: bytes = b""
     place: str = ""
     unseen: bool = False
+    agreed: bool = False
 
 
 class Standing(Enum):
@@ -69,8 +72,8 @@ class Standing(Enum):
 def judge(own: Own, head: Head | None) -> Standing:
     """How a head stands to what is remembered. That a later one builds on ours is still to be seen. Pure.
 
-    A head that is gone is not judged: it may have been forgotten (`repo devices forget`), and what it told may be in
-    others. Whether it is, is a question to all that was seen.
+    A head that is gone is not judged: it may have been forgotten (`repo devices forget`), and others have what it told.
+    Whether they do, `headless.was_forgotten` says.
     """
     if head is None or (head.sequence, head.commit) in {(own.sequence, own.commit), (own.sequence + 1, own.next)}:
         return Standing.OURS
@@ -104,6 +107,7 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     next: str
     place: str = ""
     unseen: bool = False
+    agreed: bool = False
 
 
 class MemoryFile:
@@ -142,6 +146,7 @@ class MemoryFile:
             next=following,
             place=found.place,
             unseen=found.unseen,
+            agreed=found.agreed,
         )
 
     def write(self, own: Own) -> None:
@@ -154,6 +159,7 @@ class MemoryFile:
             next=own.next.hex(),
             place=own.place,
             unseen=own.unseen,
+            agreed=own.agreed,
         )
         write_atomically(self._path, msgspec.json.encode(record) + b"\n", mode=0o600)
 

@@ -102,11 +102,12 @@ def view_of(
         unsettled = (unsettled - edits.keys()) | pair.unsettled
         vector = vector.joined(head.vector)
     return View(
-        heads=ids, vector=seen, number=number, root=tree.root, unsettled=frozenset(unsettled), last=_last(known)
+        heads=ids, vector=seen, number=number, root=tree.root, unsettled=frozenset(unsettled), last=last_of(known)
     )
 
 
-def _last(known: Mapping[CommitId, Commit]) -> dict[DeviceId, tuple[int, CommitId]]:
+def last_of(known: Mapping[CommitId, Commit]) -> dict[DeviceId, tuple[int, CommitId]]:
+    """The last commit of each device, by number, of those that heads name."""
     found: dict[DeviceId, tuple[int, CommitId]] = {}
     for commit, head in known.items():
         found[head.device] = max(found.get(head.device, (0, commit)), (head.number, commit))

@@ -12,9 +12,10 @@ from typing import Final
 import trio
 from msgspec.structs import replace
 
-from syncer.errors import NotFoundError, RemoteUnavailableError, RolledBackError
+from syncer.errors import HeadsMissingError, NotFoundError, RemoteUnavailableError, RolledBackError
 from syncer.remote.parallel import one_error
 from syncer.remote.repository.format.history import CommitId, DeviceId, Head
+from syncer.remote.repository.headless import LOST, Headless, look_without_heads, was_forgotten
 from syncer.remote.repository.memory import Memory, Own, Standing, judge, new_device
 from syncer.remote.repository.objects import Objects
 
@@ -60,11 +61,32 @@ class OwnHead:
         """The heads of all devices, see `Objects.heads`; ours is as it should be.
 
         Raises:
-            RolledBackError: Ours is older, or another one, than what is remembered.
+            RolledBackError: Ours is older, or another one, than what is remembered; or there should be some.
+            RemoteUnavailableError: Somebody is putting the first one at this moment.
         """
+        while True:
+            heads = await self._held_heads()
+            if heads or self._own.agreed:
+                return heads
+            match await look_without_heads(self._objects, () if self._own.sequence else self.devices):
+                case Headless.NEW:
+                    return heads
+                case Headless.BEGUN:
+                    raise RemoteUnavailableError(
+                        "another device is just pushing first of all, or was cut short in that within the last hour: "
+                        "what it has committed is not to be seen yet; the next cycle looks again"
+                    )
+                case Headless.LOST:
+                    raise HeadsMissingError(LOST)
+                case None:
+                    pass
+
+    async def _held_heads(self) -> dict[DeviceId, Head]:
+        """The same, whatever it means if there are none."""
         if self._memory is None:
             heads = await self._with_ours(await self._objects.heads(), self._own)
             self._there = head = heads.get(self._own.device)
+            await self._see_that_it_was_forgotten(self._own, heads)
             if head is not None and head.sequence >= self._own.sequence:
                 self._own = replace(self._own, sequence=head.sequence, commit=head.commit)
             return heads
@@ -79,7 +101,7 @@ class OwnHead:
             if now == own:
                 break
             own = now
-        await self._judge(own, heads.get(own.device))
+        await self._judge(own, heads)
         if self._own.unseen and self._there is not None and not self._is_another:
             await self._check_followers(heads)
         if heads is listed and self._objects.tells_content(own.device):
@@ -95,15 +117,26 @@ class OwnHead:
                 return {**heads, own.device: there}
         return heads
 
-    async def _judge(self, own: Own, head: Head | None) -> None:
+    async def _judge(self, own: Own, heads: dict[DeviceId, Head]) -> None:
+        head = heads.get(own.device)
         standing = judge(own, head)
         is_ours = standing is Standing.OURS
         if head is not None and not is_ours and not (standing is Standing.LATER and await self._follows(own, head)):
             raise RolledBackError(f"head {own.sequence} of this device", f"head {head.sequence}, which does not follow")
+        await self._see_that_it_was_forgotten(own, heads)
         self._there, self._is_another = head, not is_ours
         if head is not None and is_ours:
             own = replace(own, sequence=head.sequence, commit=head.commit, next=b"")
         self._own = own
+
+    async def _see_that_it_was_forgotten(self, own: Own, heads: dict[DeviceId, Head]) -> None:
+        """Who forgets a device deletes its head, and only if others have what it told.
+
+        Raises:
+            RolledBackError: Ours is gone, and they have not.
+        """
+        if own.sequence and own.device not in heads and not await was_forgotten(self._objects, own, heads.values()):
+            raise RolledBackError(f"head {own.sequence} of this device", "none, nor a commit that builds on it")
 
     async def _follows(self, own: Own, head: Head) -> bool:
         """Whether a head builds on all that we wrote under this id."""

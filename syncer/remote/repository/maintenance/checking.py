@@ -37,6 +37,7 @@ from syncer.remote.repository.format.packs import MAX_BYTES as MAX_PACK_BYTES
 from syncer.remote.repository.format.packs import read_pack
 from syncer.remote.repository.format.prolly import Root, reachable
 from syncer.remote.repository.format.sealed import Kind, object_name
+from syncer.remote.repository.headless import LOST, Headless, heads_there
 from syncer.remote.repository.maintenance.settings import settings_of
 from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.repository.tree import Tree
@@ -143,7 +144,9 @@ class Checker:
 
     async def _commits(self) -> dict[CommitId, Commit]:
         """Those that heads name, and of their ancestors those that are kept."""
-        heads = await self._objects.heads()
+        heads, standing = await heads_there(self._objects)
+        if standing is Headless.LOST:
+            self.findings.add(LOST)
         found: dict[CommitId, Commit] = {}
         self._headed = {head.commit for head in heads.values()}
         wanted = dict.fromkeys(self._headed, True)

@@ -9,7 +9,6 @@ Source: docs/design/repository.md, section 18.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from typing import Final
 
 import msgspec
 
@@ -23,9 +22,8 @@ from syncer.remote.repository.format.history import (
     head_name,
 )
 from syncer.remote.repository.format.sealed import Kind
+from syncer.remote.repository.headless import ON_ITS_WAY_NS
 from syncer.remote.repository.objects import Objects
-
-_ON_ITS_WAY_NS: Final = 3600 * 10**9  # a commit that is older, and that no head names, was given up by its device
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +83,7 @@ async def forget(objects: Objects, ident: str) -> Device:
     if len(devices) > 1:
         raise UsageError(f"{len(devices)} devices begin with {ident}: expected more digits")
     (device,) = devices
-    since_ns = await objects.store.now_ns() - _ON_ITS_WAY_NS
+    since_ns = await objects.store.now_ns() - ON_ITS_WAY_NS
     before = {blob.name: blob for blob in await objects.store.listing(Kind.COMMIT.folder)}
     heads = await objects.heads()
     head, commits = heads.get(device.device), await _named(objects, heads)

@@ -69,11 +69,11 @@ async def figures_of(objects: Objects, kept: Kept, told: Callable[[str], None]) 
     Raises:
         SyncerError: The store can't be asked, or a tree can't be read.
     """
+    settings = await settings_of(objects)
+    sight = await look(objects, keep_ns=settings.keep_ns, grace_ns=GRACE_NS)
     writer = Writer(device=DeviceId(kept.device), name=_NOBODY, tool=_NOBODY)
     listing = await RepositoryClient(objects, kept.config, writer).list_objects()
     sizes = [stat.content.size_bytes for stat in listing.objects if stat.kind is NodeKind.FILE and stat.content]
-    settings = await settings_of(objects)
-    sight = await look(objects, keep_ns=settings.keep_ns, grace_ns=GRACE_NS)
     uses = await trio.to_thread.run_sync(used, Marker(objects, sight), sight, told)
     blobs = await objects.store.listing("")
     return Figures(

@@ -25,6 +25,7 @@ from syncer.remote.repository.format.lists import chunks_of
 from syncer.remote.repository.format.packs import Entry, PackRef
 from syncer.remote.repository.format.prolly import Root, reachable
 from syncer.remote.repository.format.sealed import Kind, digest_of, object_name
+from syncer.remote.repository.headless import LOST, Headless, heads_there
 from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.stores.port import Blob
 
@@ -63,6 +64,10 @@ async def look(objects: Objects, *, keep_ns: int, grace_ns: int) -> Sight:
         objects: The repository's; their indexes are read anew.
         keep_ns: Commits younger than that are kept, by the store's clock.
         grace_ns: And those younger than that.
+
+    Raises:
+        CorruptionError: There are commits, and no head says which are needed.
+        SyncerError: The store can't be asked.
     """
     now_ns = await objects.store.now_ns()
     # The lists come first, the heads after the packs: what is named between two looks is seen by the later one.
@@ -70,7 +75,10 @@ async def look(objects: Objects, *, keep_ns: int, grace_ns: int) -> Sight:
     packs = await _there(objects, Kind.PACK)
     index_blobs, commit_blobs = await _there(objects, Kind.INDEX), await _there(objects, Kind.COMMIT)
     await objects.look(to_write=True, whole=True)
-    heads = {head.commit for head in (await objects.heads()).values()}
+    named, standing = await heads_there(objects)
+    if standing is Headless.LOST:
+        raise CorruptionError(f"nothing was collected: {LOST}")
+    heads = {head.commit for head in named.values()}
     # Within the grace no commit is condemned, so what it names isn't either: a commit that is there is whole.
     since_ns = now_ns - max(keep_ns, grace_ns)
     young = {CommitId(digest) for digest, blob in commit_blobs.items() if blob.modified_ns >= since_ns}

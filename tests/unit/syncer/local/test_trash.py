@@ -16,6 +16,7 @@ from syncer.core.model import Kind
 from syncer.errors import LocalChangedError
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.verbs import trash
+from syncer.local.verbs.retention import KEEP_S
 from syncer.local.verbs.trash import Why
 from syncer.local.verbs.trashcan import TrashCan
 from syncer.ports.localvalues import Install, MakeLink, Remove
@@ -127,7 +128,8 @@ def test_entries_settle_after_a_quiet_time_and_go_after_their_retention(
         expect = by_path(await root.observe(NO_BASE))[b"file.txt"].tag
         await done(root, Remove(path=P(b"file.txt"), kind=Kind.FILE, expect=expect))
         now = time.time()
-        for later, entries, parts in ((1.0, 1, 3), (trash.QUIET_S + 1, 1, 2), (trash.KEEP_S + 1, 0, 0)):
+        days = [(KEEP_S * day / 30, 1, 2) for day in range(5, 30, 5)]
+        for later, entries, parts in ((1.0, 1, 3), (trash.QUIET_S + 1, 1, 2), *days, (KEEP_S + 1, 0, 0)):
             monkeypatch.setattr(trash.time, "time", lambda later=later: now + later)
             assert await root.settle() == []
             names = os.listdir(place.path / ".blocksync/trash")
@@ -201,8 +203,13 @@ def test_what_somebody_puts_into_an_entry_stays_and_stops_nothing(place: Place) 
         (entry / "item").write_bytes(b"old")
         (entry / "origin").symlink_to(f"back from {name}")
         (entry / ".directory").write_bytes(b"a file manager's")
-    for _ in range(2):
-        with_root(place, look_again)
+
+    async def two_cycles(root: LocalDirectory) -> None:
+        for _ in range(2):
+            await look_again(root)
+            await root.settle()
+
+    with_root(place, two_cycles)
     assert place.visible() == {"back from 1-00000001-1.1.1.1.0": b"old"}
     left = sorted(str(path.name) for path in (place.path / ".blocksync/trash").glob("*/*"))
     assert left == [".directory", ".directory"]

@@ -11,8 +11,11 @@ import pytest
 from syncer.core.model import RelPath
 from syncer.errors import NotFoundError, UsageError
 from syncer.local.verbs import trash as trash_module
+from syncer.local.verbs.retention import KEEP_S
 from syncer.local.verbs.trash import Why
 from syncer.local.verbs.trashcan import TrashCan, find_kept
+from syncer.local.verbs.trashclock import Retention
+from tests.kit.state import MemoryState
 from tests.unit.syncer.local.folders import Place, copy_name, new_place
 
 
@@ -128,12 +131,16 @@ def test_entries_expire_and_empty_ones_go_with_them(
     put(place, can, b"file", b"old")
     name, folder = trash_module.new_folder(_open(trash(place)), RelPath(b"never came"), Why.DELETED)
     os.close(folder)
-    can.expire(3600)
+    retention = Retention(3600, MemoryState())
+    for _ in range(2):
+        can.expire(retention)
     assert len(list(trash(place).iterdir())) == 2
     (trash(place) / "notes of a user").write_bytes(b"")
     now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 3600)
+    can.expire(retention)
     monkeypatch.setattr(time, "time", lambda: now + 3602)
-    can.expire(3600)
+    can.expire(retention)
     assert name.decode() not in os.listdir(trash(place))
     assert os.listdir(trash(place)) == ["notes of a user"]
 
@@ -205,7 +212,7 @@ class _a_cycles_trash:  # noqa: N801 - a context manager
         self._descriptors = (_open(place.path), _open(trash(place)))
 
     def __enter__(self) -> trash_module.Trash:
-        return trash_module.Trash(*self._descriptors, 4096, copy_name)
+        return trash_module.Trash(*self._descriptors, 4096, copy_name, Retention(KEEP_S, MemoryState()))
 
     def __exit__(self, *exc_info: object) -> None:
         for descriptor in self._descriptors:

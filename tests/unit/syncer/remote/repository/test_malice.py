@@ -15,7 +15,7 @@ import trio
 
 from syncer.core.model import Kind, Position, RelPath, meta_of
 from syncer.core.planner.safety import check_age
-from syncer.errors import CorruptionError, FormatTooNewError, RolledBackError, SyncerError
+from syncer.errors import CorruptionError, FormatTooNewError, HeadsMissingError, RolledBackError, SyncerError
 from syncer.ports.orders import Delete, write_one
 from syncer.remote.repository.client import RepositoryClient, Writer
 from syncer.remote.repository.format.history import DeviceId
@@ -33,7 +33,8 @@ from tests.unit.syncer.remote.repository.share import CONFIG, GRID, fetched, lis
 Stored: TypeAlias = dict[str, tuple[bytes, int]]
 HOUR_NS = 3600 * 10**9
 OTHERS = derive(MasterKey(b"\1" * 32), bytes(16))
-WRONG = (CorruptionError, FormatTooNewError)  # a head's version is in the clear: a bit of it makes a newer one
+# A head's version is in the clear: a bit of it makes a newer one.
+WRONG = (CorruptionError, FormatTooNewError, HeadsMissingError)
 FOLDERS = ("packs/", "indexes/", "commits/", "heads/", "condemned/")
 
 
@@ -199,7 +200,7 @@ def harmed(objects: Stored, past: Past, random: Random) -> set[str]:
 
 def expect_named(error: SyncerError, names: set[str]) -> None:
     """Damage by its name, or a store that went back; a missing index is known by what it does not tell."""
-    if isinstance(error, RolledBackError):
+    if isinstance(error, RolledBackError | HeadsMissingError):
         assert error.exit_code == 16
         assert any(name.startswith("heads/") for name in names)
     else:
@@ -225,7 +226,7 @@ async def a_device_that_knows(objects: Stored, past: Past, clock: Clock, names: 
 
 
 async def a_new_device(objects: Stored, past: Past, clock: Clock, names: set[str]) -> None:
-    """It can't know of what is withheld, but all that it gets somebody wrote."""
+    """It can't know of what is withheld, unless that is all heads, but all that it gets somebody wrote."""
     client = client_on(objects, 5, clock)
     try:
         stats = await listed(client)

@@ -12,7 +12,7 @@ import trio.testing
 from msgspec import structs
 
 from syncer.errors import CorruptionError, RemoteUnavailableError, RolledBackError
-from syncer.remote.repository.format.history import Commit, CommitId, DeviceId, Head, Vector
+from syncer.remote.repository.format.history import Commit, CommitId, DeviceId, Head, Vector, head_name
 from syncer.remote.repository.format.keys import MasterKey, derive
 from syncer.remote.repository.memory import MemoryFile, Own, Standing, judge
 from syncer.remote.repository.objects import Objects
@@ -390,8 +390,10 @@ def test_a_device_that_was_forgotten_writes_a_head_again(tmp_path: Path) -> None
     async def scenario(store: MemoryStore) -> None:
         machine = Machine(store, tmp_path / "head")
         await machine.commits()
-        (name,) = [blob.name for blob in await store.listing("heads/")]
-        await store.delete(name)
+        other = Machine(store, tmp_path / "other")
+        other.own = OwnHead(other.objects, DeviceId(b"e" * 16), None)
+        await other.commits()
+        await store.delete(head_name(DEVICE))
         for each in (machine, Machine(store, tmp_path / "head")):
             assert await each.commits() == DEVICE
 
