@@ -33,6 +33,7 @@ from syncer.core.subtrees import Retagged, Subtree
 from syncer.engine.content_index import LocalContents, LocalFiles, remote_tag
 from syncer.engine.foreign import Unseen
 from syncer.engine.isolation import Told
+from syncer.engine.record import Recorder
 from syncer.errors import ONE_NODE, ConflictOnRemoteError, LocalChangedError, UnsafeNameError
 from syncer.ports import orders as port
 from syncer.ports.local import LocalRoot
@@ -40,6 +41,9 @@ from syncer.ports.remote import Capabilities, Remote
 
 _BOOKED_AT_ONCE: Final = 1024
 """Orders of a list, where each is booked before it is sent: the next cycle looks for all that are left in the book."""
+
+_SENT_AT_ONCE: Final = 16_384
+"""Orders of a list elsewhere: as many bookings, of 250 bytes each, are in the state until their rows are."""
 
 _HELD_AT_ONCE: Final = 8192
 _HELD_BYTES: Final = 1 << 30
@@ -65,6 +69,7 @@ class RemoteWorker:
         files: LocalFiles,
         step: Callable[[str], None],
         unseen: Unseen,
+        recorder: Recorder,
         subtrees: Mapping[Nid, Subtree] | None = None,
     ) -> None:
         """Take the books of a cycle.
@@ -76,6 +81,7 @@ class RemoteWorker:
             files: What is where locally.
             step: Fault points.
             unseen: Where writes are booked, if the server needs that.
+            recorder: Where orders are booked.
             subtrees: Directories of which the outcome has nothing below: they move as a whole.
         """
         self._remote = remote
@@ -89,6 +95,8 @@ class RemoteWorker:
         self._contents = LocalContents(local)
         self._step = step
         self._unseen = unseen
+        self._recorder = recorder
+        self._open: dict[int, Nid] = {}  # bookings of orders that were carried out and have no row yet
         self._atomic = True
         self._holds_back = False
 
@@ -104,7 +112,7 @@ class RemoteWorker:
             for part in _held(actions):
                 await self._perform(part, done)
             return
-        most = max(1, len(actions)) if self._atomic else _BOOKED_AT_ONCE
+        most = _SENT_AT_ONCE if self._atomic else _BOOKED_AT_ONCE
         for at in range(0, len(actions), most):
             await self._perform(actions[at : at + most], done)
 
@@ -126,6 +134,7 @@ class RemoteWorker:
                 doing.append(action)
                 orders.append(order)
         booked = await self._book([action.nid for action in doing], orders)
+        numbers = await self._book_orders(doing)
 
         async def told(at: int, result: port.Stored | Exception) -> None:
             action, order = doing[at], orders[at]
@@ -138,9 +147,16 @@ class RemoteWorker:
                 )
                 self.doubtful = self.doubtful or doubtful
                 await done(action, result)
+                if at in numbers and not doubtful:
+                    self._recorder.settle(numbers[at])
                 return
             self._heard(order, result, booked.get(at))
-            await done(action, self._made(action, result, along))
+            changes = self._made(action, result, along)
+            await done(action, changes)
+            if at in numbers and any(_is_of(change, action) for change in changes):
+                self._recorder.settle(numbers[at])
+            elif at in numbers:
+                self._open[numbers[at]] = action.nid
 
         if orders:
             await self._remote.write(orders, self._contents, told)
@@ -170,6 +186,18 @@ class RemoteWorker:
         tag = stored.moved.root_tag(remote_tag(self._outcome, action.nid))
         below = Retagged(nid=action.nid, first=stored.moved.first, count=stored.moved.guard.count)
         return [*self._outcome.applied(action, tag), below]
+
+    async def _book_orders(self, actions: Sequence[Action]) -> dict[int, int]:
+        """Book what is sent next, durably: the number of each, by its place. Not what the base may not say yet."""
+        booked = {at: self._outcome.booking(action) for at, action in enumerate(actions)}
+        orders = {at: each for at, each in booked.items() if each is not None}
+        return dict(zip(orders, await self._recorder.book(list(orders.values())), strict=True)) if orders else {}
+
+    def concluded(self) -> None:
+        """All is done: what has its row by now, or was only a step to it, need not be looked for."""
+        for number, nid in self._open.items():
+            if self._outcome.is_recorded(nid):
+                self._recorder.settle(number)
 
     async def _book(self, nids: Sequence[Nid], orders: Sequence[port.Order]) -> dict[int, Overwrite]:
         """Where a condition may miss what slips in: book what is sent next, durably."""
@@ -307,3 +335,8 @@ def _held(actions: Sequence[Action]) -> Iterator[Sequence[Action]]:
             first, size_bytes = at, 0 if content is None else content.size_bytes
     if first < len(actions):
         yield actions[first:]
+
+
+def _is_of(change: BaseChange, action: Action) -> bool:
+    """Whether it is what an action makes of its node's own row."""
+    return change.nid == action.nid and not isinstance(change, Retagged)

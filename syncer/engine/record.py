@@ -6,14 +6,14 @@ What a remote holds back is a group for ten minutes: so much of a first push of 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import trio
 from msgspec.structs import replace
 
 from syncer.core.model import BaseRow, Kind, RemoteTag
-from syncer.core.planner.outcome import BaseChange
+from syncer.core.planner.outcome import BaseChange, Booking
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import settled
 from syncer.ports.state import State
@@ -50,6 +50,9 @@ class Recorder:
         self.versions: list[RemoteTag] = []
         self.waits = False
         self._waiting: list[BaseChange] = []
+        self._told: list[int] = []
+        self._lost = False  # a group could not be written
+        self._last = 0
         self._since = 0.0
         self._writing = trio.Lock()
 
@@ -62,6 +65,20 @@ class Recorder:
             async with self._writing:
                 if self._is_due():  # not if somebody wrote it while we waited for our turn
                     await self._write()
+
+    async def book(self, orders: Sequence[Booking]) -> list[int]:
+        """Keep what orders are to make, durably, before they are sent; returns their numbers."""
+        first = self._last + 1
+        self._last += len(orders)
+        booked = {number: self._trusted_booking(each) for number, each in enumerate(orders, first)}
+        await self._local.barrier()  # as before rows: rule C
+        await trio.to_thread.run_sync(self._state.book_orders, booked)
+        self._step("ordered")
+        return list(booked)
+
+    def settle(self, number: int) -> None:
+        """The outcome of an order is known, and what it changed was added before: its booking goes with the rows."""
+        self._told.append(number)
 
     async def flush(self) -> None:
         """Write what waits, durably."""
@@ -77,20 +94,30 @@ class Recorder:
 
     async def _write(self) -> None:
         group, self._waiting = self._waiting, []
+        told, self._told = self._told, []
+        if self._lost:
+            told = []  # rows are missing that tell the outcome of orders: the next cycle looks for it
         # Rule C: file data (fsynced when staged) → rename (done) → directories → StateDB. A row must never speak of
         # something that a power cut could undo: it would then look like a user's change.
         # The same holds for what a remote still holds back: if the commit fails, the rows are dropped, and the next
         # look tells what is there.
+        lost, self._lost = self._lost, True
         await self._local.barrier()
         await self._commit()
-        if group:
+        if group or told:
             self._step("before record")
-            await trio.to_thread.run_sync(self._state.record, group)
+            await trio.to_thread.run_sync(self._state.record, group, told)
             self._step("recorded")
             self.versions += [one.remote for one in group if isinstance(one, BaseRow) and one.remote]
+        self._lost = lost
 
     def _trusted(self, change: BaseChange) -> BaseChange:
         if isinstance(change, BaseRow) and change.local is not None and change.node.kind is Kind.FILE:
             local = settled(change.local, self._clock_ns)
             return change if local is change.local else replace(change, local=local)
         return change
+
+    def _trusted_booking(self, booked: Booking) -> Booking:
+        if booked.local is not None and booked.node is not None and booked.node.kind is Kind.FILE:
+            return replace(booked, local=settled(booked.local, self._clock_ns))
+        return booked

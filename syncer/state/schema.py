@@ -15,6 +15,7 @@ import msgspec
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
 from syncer.core.conflict import Written
 from syncer.core.model import BaseRow, Content, Kind, LocalTag, Nid, Node, Position, RelPath, RemoteTag, meta_of
+from syncer.core.planner.outcome import Booking
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.core.xattrs import pack, unpack
@@ -369,6 +370,32 @@ def decode_overwrite(number: int, raw: bytes) -> Overwrite:
         uuid=uuid.decode(),
         number=number,
     )
+
+
+# --- bookings of orders
+
+
+def encode_booking(booked: Booking) -> bytes:
+    """Value of the table `orders`; its key is a running number.
+
+    Layout: nid u64; text: uuid; then nothing if it will be gone, else a row without remote tag, as in `base`.
+    """
+    head = NID_KEY.pack(booked.nid) + _text(booked.uuid.encode())
+    if booked.node is None:
+        return head
+    return head + encode_row(BaseRow(nid=booked.nid, node=booked.node, local=booked.local, remote=None))
+
+
+def decode_booking(raw: bytes) -> Booking:
+    """Reverse of `encode_booking`; ValueError if it is none."""
+    reader = _Reader(raw)
+    (nid,) = reader.unpack(NID_KEY)
+    uuid = reader.text().decode()
+    rest = raw[reader.at :]
+    if not rest:
+        return Booking(nid=Nid(nid), node=None, uuid=uuid)
+    row = decode_row(Nid(nid), rest)
+    return Booking(nid=row.nid, node=row.node, uuid=uuid, local=row.local)
 
 
 # --- whose versions kept their names

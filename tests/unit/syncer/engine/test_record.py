@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import trio
 import trio.testing
@@ -20,7 +20,7 @@ class Log(MemoryState):
         super().__init__()
         self.seen: list[str] = []
 
-    def record(self, changes: Sequence[BaseChange]) -> None:
+    def record(self, changes: Sequence[BaseChange], settled: Collection[int] = ()) -> None:
         self.seen.append(f"record {len(changes)}")
 
     async def barrier(self) -> None:
