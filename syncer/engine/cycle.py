@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -150,7 +151,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     untracked: tuple[Nid, ...] = ()
     moved: MovedSubtrees = msgspec.field(default_factory=lambda: MovedSubtrees(subtrees={}))
     lan_key: KeySign = KeySign()
-    orders: Mapping[int, Booking] = msgspec.field(default_factory=dict)
+    orders: Mapping[int, Sequence[Booking]] = msgspec.field(default_factory=dict)
     came_true: Sequence[BaseChange] = ()
 
     def newest(self, ages: Ages) -> RemoteTag | None:
@@ -183,7 +184,7 @@ class Cycle:
         self._options = options
         hints = options.hints
         self._partial = None if hints is None else PartialLook(local=local, state=state, hints=hints)
-        self._orders: Mapping[int, Booking] = {}  # of earlier cycles, which do not know what became of them
+        self._orders: Mapping[int, Sequence[Booking]] = {}  # of earlier cycles, which do not know what became of them
         self._versions: list[RemoteTag] = []  # of the rows that were recorded
         self._ahead: Ahead | None = None  # only while nothing is asked but to do what will be planned
 
@@ -314,7 +315,7 @@ class Cycle:
         seen.rules.follow(known, seen.stats, listing.objects)
         base, untracked = seen.rules.tracked_base(known)
         stats, unread = await resolve_changed(self._remote, seen.rules.tracked(listing.objects), base)
-        ours = came_true(self._orders.values(), base, stats) if self._orders else ()
+        ours = came_true(chain.from_iterable(self._orders.values()), base, stats) if self._orders else ()
         return Look(
             base=changed(base, ours) if ours else base,
             objects=stats,

@@ -96,7 +96,7 @@ class RemoteWorker:
         self._step = step
         self._unseen = unseen
         self._recorder = recorder
-        self._open: dict[int, Nid] = {}  # bookings of orders that were carried out and have no row yet
+        self._open: list[tuple[int, Nid]] = []  # bookings of orders that were carried out and have no row yet
         self._atomic = True
         self._holds_back = False
 
@@ -156,7 +156,7 @@ class RemoteWorker:
             if at in numbers and any(_is_of(change, action) for change in changes):
                 self._recorder.settle(numbers[at])
             elif at in numbers:
-                self._open[numbers[at]] = action.nid
+                self._open.append((numbers[at], action.nid))
 
         if orders:
             await self._remote.write(orders, self._contents, told)
@@ -195,7 +195,7 @@ class RemoteWorker:
 
     def concluded(self) -> None:
         """All is done: what has its row by now, or was only a step to it, need not be looked for."""
-        for number, nid in self._open.items():
+        for number, nid in self._open:
             if self._outcome.is_recorded(nid):
                 self._recorder.settle(number)
 

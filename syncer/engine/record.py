@@ -20,6 +20,7 @@ from syncer.ports.state import State
 
 GROUP_CHANGES: Final = 1024
 GROUP_S: Final = 0.2
+_BOOKED_TOGETHER: Final = 1024  # orders of a record: 200 KB
 COMMIT_S: Final = 600.0
 COMMIT_CHANGES: Final = 100_000  # rows that wait in memory, 1 KB each
 
@@ -50,6 +51,7 @@ class Recorder:
         self.versions: list[RemoteTag] = []
         self.waits = False
         self._waiting: list[BaseChange] = []
+        self._untold: dict[int, int] = {}
         self._told: list[int] = []
         self._lost = False  # a group could not be written
         self._last = 0
@@ -67,18 +69,24 @@ class Recorder:
                     await self._write()
 
     async def book(self, orders: Sequence[Booking]) -> list[int]:
-        """Keep what orders are to make, durably, before they are sent; returns their numbers."""
-        first = self._last + 1
-        self._last += len(orders)
-        booked = {number: self._trusted_booking(each) for number, each in enumerate(orders, first)}
+        """Keep what orders are to make, durably, before they are sent; returns the number of each one's list."""
+        numbers = [self._last + 1 + at // _BOOKED_TOGETHER for at in range(len(orders))]
+        booked: dict[int, list[Booking]] = {}
+        for number, each in zip(numbers, orders, strict=True):
+            booked.setdefault(number, []).append(self._trusted_booking(each))
+        self._last = numbers[-1]
+        self._untold.update({number: len(each) for number, each in booked.items()})
         await self._local.barrier()  # as before rows: rule C
         await trio.to_thread.run_sync(self._state.book_orders, booked)
         self._step("ordered")
-        return list(booked)
+        return numbers
 
     def settle(self, number: int) -> None:
-        """The outcome of an order is known, and what it changed was added before: its booking goes with the rows."""
-        self._told.append(number)
+        """An order's outcome is known, and what it changed was added before: with the last one the list goes."""
+        self._untold[number] -= 1
+        if not self._untold[number]:
+            del self._untold[number]
+            self._told.append(number)
 
     async def flush(self) -> None:
         """Write what waits, durably."""

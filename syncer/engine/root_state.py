@@ -122,11 +122,11 @@ class RootState:
         """The rows recorded since, but for those of which only the server's version changed; None: too many."""
         return self._noted
 
-    def orders(self) -> Mapping[int, Booking]:
+    def orders(self) -> Mapping[int, Sequence[Booking]]:
         """Orders of which the outcome is not known."""
         return self._database.orders()
 
-    def book_orders(self, booked: Mapping[int, Booking]) -> None:
+    def book_orders(self, booked: Mapping[int, Sequence[Booking]]) -> None:
         """Take orders into that list, durably."""
         self._database.book_orders(booked)
 

@@ -36,14 +36,14 @@ class State(Protocol):
         ...
 
     def record(self, changes: Sequence[BaseChange], settled: Collection[int] = ()) -> None:
-        """Write base changes, and take bookings out whose outcome they are."""
+        """Write base changes, and take lists of orders out whose outcome they are."""
         ...
 
-    def orders(self) -> Mapping[int, Booking]:
-        """Orders that are booked because their outcome is not known, by their numbers and in their order."""
+    def orders(self) -> Mapping[int, Sequence[Booking]]:
+        """Orders whose outcome is not known, in lists of those that were sent together, in the order of their numbers."""
         ...
 
-    def book_orders(self, booked: Mapping[int, Booking]) -> None:
+    def book_orders(self, booked: Mapping[int, Sequence[Booking]]) -> None:
         """Take orders in."""
         ...
 

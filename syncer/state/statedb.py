@@ -13,7 +13,7 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Self
 
 import lmdb
@@ -37,13 +37,13 @@ from syncer.state.schema import (
     KnownContent,
     Problem,
     after_write,
-    decode_booking,
+    decode_bookings,
     decode_known,
     decode_overwrite,
     decode_problem,
     decode_row,
     decode_written,
-    encode_booking,
+    encode_bookings,
     encode_known,
     encode_overwrite,
     encode_problem,
@@ -310,7 +310,7 @@ class StateDB:
             changes: From the outcome, in its order.
             contents: Hashing results to keep.
             meta: Further values, e.g. a journal cursor that these rows include.
-            settled: Bookings of orders of which these rows tell the outcome, by their numbers.
+            settled: Lists of orders of which these rows tell the outcome, by their numbers.
         """
         changes = list(changes)
         with self._write(rows=bool(changes)) as txn:
@@ -406,17 +406,17 @@ class StateDB:
             for number in settled:
                 txn.delete(NID_KEY.pack(number), db=self._tables["overwrites"])
 
-    def orders(self) -> dict[int, Booking]:
-        """Orders of which the outcome is not known yet, in the order of their numbers."""
+    def orders(self) -> dict[int, Sequence[Booking]]:
+        """Orders of which the outcome is not known yet, by the numbers of lists of them, in their order."""
         if "orders" not in self._tables:
             return {}
-        return {number: decode_booking(raw) for number, raw in self._numbered("orders")}
+        return {number: decode_bookings(raw) for number, raw in self._numbered("orders")}
 
-    def book_orders(self, booked: Mapping[int, Booking]) -> None:
-        """Take orders in by their numbers, in one transaction. `record` takes them out, and so does `clear`."""
+    def book_orders(self, booked: Mapping[int, Sequence[Booking]]) -> None:
+        """Take lists of orders in by their numbers, in one transaction. `record` and `clear` take them out."""
         with self._write() as txn:
             for number, each in booked.items():
-                txn.put(NID_KEY.pack(number), encode_booking(each), db=self._tables["orders"])
+                txn.put(NID_KEY.pack(number), encode_bookings(each), db=self._tables["orders"])
 
     # --- whose versions kept their names beside conflict copies
 

@@ -40,7 +40,7 @@ class MemoryState:
     identity: ContainerIdentity | None = None
     booked: dict[int, Overwrite] = field(default_factory=dict)
     records: int = 0
-    ordered: dict[int, Booking] = field(default_factory=dict)
+    ordered: dict[int, Sequence[Booking]] = field(default_factory=dict)
     written: dict[Nid, Written] = field(default_factory=dict)
     kept_cursor: Position | None = None
     kept_rules: bytes | None = None
@@ -73,10 +73,10 @@ class MemoryState:
         for number in settled:
             self.ordered.pop(number, None)
 
-    def orders(self) -> Mapping[int, Booking]:
+    def orders(self) -> Mapping[int, Sequence[Booking]]:
         return dict(self.ordered)
 
-    def book_orders(self, booked: Mapping[int, Booking]) -> None:
+    def book_orders(self, booked: Mapping[int, Sequence[Booking]]) -> None:
         self.fault("book_orders")
         self.ordered.update(booked)
 

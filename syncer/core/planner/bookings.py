@@ -92,14 +92,16 @@ class _Run:
 
     def _found(self, booked: Booking, node: Node) -> tuple[RemoteStat, Node] | None:
         """The object that the order was to make, and what both sides have of it."""
-        if self._taken.get(node.slot, booked.nid) != booked.nid:
-            return None
         if node.parent != ROOT and node.parent not in self._rows:
             return None  # a row whose parent has none would have no path
         path = path_in(self._tree, booked.nid)
         stat = None if path is None else self._at.get(path)
         if stat is None or stat.kind is not node.kind or booked.uuid not in {"", stat.tag.uuid}:
             return None
+        taken = self._rows.get(self._taken.get(node.slot, booked.nid))
+        if taken is not None and taken.nid != booked.nid and taken.remote is not None:
+            if not stat.tag.uuid or taken.remote.uuid == stat.tag.uuid:
+                return None  # the base has this object as another node
         there = Node(
             parent=node.parent,
             name=node.name,

@@ -205,24 +205,23 @@ class Outcome:
             None if the base may say nothing yet, because the local side has not all of that, nor had it before.
         """
         nid = action.nid
-        tag = self.tag(Side.REMOTE, nid)
+        local, remote = self._sides[Side.LOCAL], self._sides[Side.REMOTE]
+        tag, here = remote.tags.get(nid), local.tree.get(nid)
         uuid = tag.uuid if isinstance(tag, RemoteTag) else ""
-        here, there = (self._sides[side].tree.get(nid) for side in (Side.LOCAL, Side.REMOTE))
         if isinstance(action, Trash):
             return Booking(nid=nid, node=None, uuid=uuid) if here is None and nid in self._base else None
         if here is None or nid in self._to_mark or (nid in self._to_tell and not isinstance(action, SetMeta)):
             return None
-        node, known = _after(action, there), self._base.get(nid)
-        placed = here.placed(node.parent, node.name)
-        equal = node.parent != PARK and agreed(known, placed, node) is not None
+        node, known = _after(action, remote.tree.get(nid)), self._base.get(nid)
+        equal = node == here or (node.parent != PARK and agreed(known, here.placed(*node.slot), node) is not None)
         if known is None:
             is_ours = equal and node.slot == here.slot
         else:  # each part of it is what we have, or what both had
             is_ours = node.slot in (here.slot, known.slot) and (equal or node == known.placed(*node.slot))
         if not is_ours:
             return None
-        local = self.tag(Side.LOCAL, nid)
-        return Booking(nid=nid, node=node, uuid=uuid, local=local if equal and isinstance(local, LocalTag) else None)
+        seen = local.tags.get(nid) if equal else None
+        return Booking(nid=nid, node=node, uuid=uuid, local=seen if isinstance(seen, LocalTag) else None)
 
     def adoptions(self) -> list[BaseChange]:
         """The plan's `untrack`, `adopt` and `forget` as base changes: what needs no action at all."""

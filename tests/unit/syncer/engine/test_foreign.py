@@ -74,7 +74,7 @@ class Killable(MemoryState):
             raise Crash
         super().record(changes, settled)
 
-    def book_orders(self, booked: Mapping[int, Booking]) -> None:
+    def book_orders(self, booked: Mapping[int, Sequence[Booking]]) -> None:
         if self.killer.dead:
             raise Crash
         super().book_orders(booked)
