@@ -54,6 +54,7 @@ from syncer.engine.ahead import Ahead
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.fetch import PullFetcher, serving
 from syncer.engine.foreign import Unseen, keep_beside
+from syncer.engine.halfway import finish_moves, may_be_halfway
 from syncer.engine.isolation import Isolation
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
 from syncer.engine.partial.echoes import behind_own_writes
@@ -233,6 +234,7 @@ class Cycle:
     async def _run(self) -> None:
         if not self._options.dry_run and self._options.select is _all_of_it:
             self._ahead = Ahead(self._remote)
+            await self._finish_moves()
         found, look = await self.look()
         plan = self._options.select(found)
         # What was planned and is left out is not done: later cycles must not take it for done.
@@ -269,6 +271,13 @@ class Cycle:
             if look.seen.rules.concerned_by(plan.local):
                 # What is in the base and what is ignored may be other things now.
                 await self._distrust_parts()
+
+    async def _finish_moves(self) -> None:
+        booked = await trio.to_thread.run_sync(may_be_halfway, self._state)
+        if booked:
+            listing = await self._remote.list_objects()
+            self._check(listing)
+            await finish_moves(self._remote, self._state, booked, listing)
 
     async def _part(self) -> Look | None:
         """Both sides where something may have changed; None if that can't be told."""

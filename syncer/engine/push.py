@@ -120,6 +120,8 @@ class RemoteWorker:
         doing: list[Action] = []
         orders: list[port.Order] = []
         along: list[tuple[Nid, RemoteTag]] = []
+        # Before what is below is moved one by one: the next cycle must know where to.
+        numbers = await self._book_orders([action for action in actions if isinstance(action, Move | Park)])
         for action in actions:
             try:
                 if isinstance(action, Move | Park):  # a wave of its own
@@ -130,11 +132,12 @@ class RemoteWorker:
                 continue
             if order is None:
                 await done(action, self._made(action, port.Stored(), along))
+                self._told(numbers, action)
             else:
                 doing.append(action)
                 orders.append(order)
         booked = await self._book([action.nid for action in doing], orders)
-        numbers = await self._book_orders(doing)
+        numbers |= await self._book_orders([action for action in doing if not isinstance(action, Move | Park)])
 
         async def told(at: int, result: port.Stored | Exception) -> None:
             action, order = doing[at], orders[at]
@@ -147,16 +150,16 @@ class RemoteWorker:
                 )
                 self.doubtful = self.doubtful or doubtful
                 await done(action, result)
-                if at in numbers and not doubtful:
-                    self._recorder.settle(numbers[at])
+                if not doubtful:
+                    self._told(numbers, action)
                 return
             self._heard(order, result, booked.get(at))
             changes = self._made(action, result, along)
             await done(action, changes)
-            if at in numbers and any(_is_of(change, action) for change in changes):
-                self._recorder.settle(numbers[at])
-            elif at in numbers:
-                self._open.append((numbers[at], action.nid))
+            if any(_is_of(change, action) for change in changes):
+                self._told(numbers, action)
+            elif action.nid in numbers:
+                self._open.append((numbers[action.nid], action.nid))
 
         if orders:
             await self._remote.write(orders, self._contents, told)
@@ -187,10 +190,14 @@ class RemoteWorker:
         below = Retagged(nid=action.nid, first=stored.moved.first, count=stored.moved.guard.count)
         return [*self._outcome.applied(action, tag), below]
 
-    async def _book_orders(self, actions: Sequence[Action]) -> dict[int, int]:
-        """Book what is sent next, durably: the number of each, by its place. Not what the base may not say yet."""
-        booked = {at: self._outcome.booking(action) for at, action in enumerate(actions)}
-        orders = {at: each for at, each in booked.items() if each is not None}
+    def _told(self, numbers: Mapping[Nid, int], action: Action) -> None:
+        if action.nid in numbers:
+            self._recorder.settle(numbers[action.nid])
+
+    async def _book_orders(self, actions: Sequence[Action]) -> dict[Nid, int]:
+        """Book what is sent next, durably: the number of each, by its node. Not what the base may not say yet."""
+        booked = {action.nid: self._outcome.booking(action) for action in actions}
+        orders = {nid: each for nid, each in booked.items() if each is not None}
         return dict(zip(orders, await self._recorder.book(list(orders.values())), strict=True)) if orders else {}
 
     def concluded(self) -> None:

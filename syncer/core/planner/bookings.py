@@ -10,13 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from syncer.core import xattrs
 from syncer.core.base import BaseIndex
-from syncer.core.model import NO_META, ROOT, BaseRow, Meta, Nid, Node, RemoteStat
+from syncer.core.model import NO_META, ROOT, BaseRow, Kind, Meta, Nid, Node, RelPath, RemoteStat
 from syncer.core.paths import path_in
 from syncer.core.planner.identify import synced_meta
 from syncer.core.planner.outcome import BaseChange, Booking, Forgotten, agreed
+
+Step: TypeAlias = tuple[RemoteStat, RelPath]
+"""An object, and where it is to be moved."""
 
 
 def came_true(booked: Iterable[Booking], base: BaseIndex, objects: Iterable[RemoteStat]) -> list[BaseChange]:
@@ -41,6 +45,46 @@ def came_true(booked: Iterable[Booking], base: BaseIndex, objects: Iterable[Remo
             break
         pending = left
     return run.changes
+
+
+def halfway(booked: Iterable[Booking], base: BaseIndex, objects: Iterable[RemoteStat]) -> list[Step]:
+    """What is left to do of moves of directories that were made object by object and ended in the middle.
+
+    No base describes half of a move: one directory would have two places. So it is moved to its end first.
+
+    Returns:
+        Moves in an order in which another end in the middle would be found as well: what is deepest first.
+    """
+    tree, paths = dict(base.tree), {stat.path: stat for stat in objects}
+    marker = {stat.tag.uuid: stat for stat in paths.values() if stat.kind is Kind.DIRECTORY and stat.tag.uuid}
+    steps: list[Step] = []
+    for each in booked:
+        if each.node is None:
+            continue
+        before, tree[each.nid] = tree.get(each.nid), each.node
+        root, target = marker.get(each.uuid), path_in(tree, each.nid)
+        if root is None or target is None or root.path == target or each.node.kind is not Kind.DIRECTORY:
+            continue
+        there = {stat.tag.uuid for path, stat in paths.items() if path.startswith(target + b"/")}
+        if there.isdisjoint(_uuids_below(base, each.nid)):
+            if before is not None:
+                tree[each.nid] = before  # it was not begun
+            continue
+        left = [stat for path, stat in paths.items() if path.startswith(root.path + b"/")]
+        left.sort(key=lambda stat: (-stat.path.count(b"/"), stat.path))
+        steps += [(stat, RelPath(target + stat.path[len(root.path) :])) for stat in (*left, root)]
+    return steps
+
+
+def _uuids_below(base: BaseIndex, nid: Nid) -> set[str]:
+    found: set[str] = set()
+    stack = list(base.children.get(nid, ()))
+    while stack:
+        below = stack.pop()
+        tag = base.rows[below].remote
+        found |= {tag.uuid} if tag is not None else set()
+        stack += base.children.get(below, ())
+    return found - {""}
 
 
 def changed(base: BaseIndex, changes: Iterable[BaseChange]) -> BaseIndex:
