@@ -210,11 +210,12 @@ class Outcome:
         uuid = tag.uuid if isinstance(tag, RemoteTag) else ""
         if isinstance(action, Trash):
             return Booking(nid=nid, node=None, uuid=uuid) if here is None and nid in self._base else None
+        if isinstance(action, Park):  # no base says that; but see `bookings.halfway`
+            node = _after(action, remote.tree.get(nid))
+            return Booking(nid=nid, node=node, uuid=uuid) if node.kind is Kind.DIRECTORY and uuid else None
         if here is None or nid in self._to_mark or (nid in self._to_tell and not isinstance(action, SetMeta)):
             return None
         node, known = _after(action, remote.tree.get(nid)), self._base.get(nid)
-        if isinstance(action, Park):  # no base says that; but see `bookings.halfway`
-            return Booking(nid=nid, node=node, uuid=uuid) if node.kind is Kind.DIRECTORY and uuid else None
         equal = node == here or (node.parent != PARK and agreed(known, here.placed(*node.slot), node) is not None)
         if known is None:
             is_ours = equal and node.slot == here.slot
