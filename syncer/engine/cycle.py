@@ -42,9 +42,9 @@ from syncer.core.model import (
     Update,
     latest,
 )
+from syncer.core.planner.bookings import came_true, changed
 from syncer.core.planner.identify import Blind, identify_local, identify_remote
 from syncer.core.planner.merge import Policy
-from syncer.core.planner.bookings import came_true, changed
 from syncer.core.planner.outcome import BaseChange, Booking, Forgotten, Outcome
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.plan import make_plan
@@ -391,8 +391,8 @@ class Cycle:
         files = LocalFiles(outcome, plan, await self._beside(plan, look))
         recorder = Recorder(self._state, self._local, self._remote.commit, look.seen.clock_ns, step)
         unseen = Unseen(self._state, step, partial(look.newest, self._remote.ages))
-        pusher = RemoteWorker(self._remote, self._local, outcome, files, step, unseen, recorder, look.moved.subtrees)
-        pusher.device = host_label(self._options.policy.host)
+        pusher = RemoteWorker(self._remote, self._local, outcome, files, step, unseen, recorder)
+        pusher.subtrees, pusher.device = dict(look.moved.subtrees), host_label(self._options.policy.host)
         if self._ahead is not None:
             pusher.sent = self._ahead.sent
         blocks = Blocks([self._local.own_blocks(files.holders), *self._options.sources, self._remote.source])

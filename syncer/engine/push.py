@@ -58,6 +58,7 @@ class RemoteWorker:
             whether it was.
         lacking: Nodes that lost something that is not ours to sync, and what.
         sent: Files of one block whose contents are on the server already.
+        subtrees: Directories of which the outcome has nothing below: they move as a whole.
         device: What this one is called; empty: it is not told.
     """
 
@@ -70,7 +71,6 @@ class RemoteWorker:
         step: Callable[[str], None],
         unseen: Unseen,
         recorder: Recorder,
-        subtrees: Mapping[Nid, Subtree] | None = None,
     ) -> None:
         """Take the books of a cycle.
 
@@ -82,10 +82,9 @@ class RemoteWorker:
             step: Fault points.
             unseen: Where writes are booked, if the server needs that.
             recorder: Where orders are booked.
-            subtrees: Directories of which the outcome has nothing below: they move as a whole.
         """
         self._remote = remote
-        self._subtrees = dict(subtrees or {})
+        self.subtrees: dict[Nid, Subtree] = {}
         self.lacking: list[tuple[RelPath, str]] = []
         self.sent: AbstractSet[BlockId] = frozenset()
         self.device = ""
@@ -145,21 +144,16 @@ class RemoteWorker:
                 await self._contents.ended(order, stored=not isinstance(result, Exception))
             if isinstance(result, Exception):
                 # Refused, or in doubt: the server has something else than the base says.
-                doubtful = isinstance(order, port.MoveTree) and isinstance(
-                    result, ConflictOnRemoteError | UnsafeNameError
-                )
+                doubtful = _is_doubtful(order, result)
                 self.doubtful = self.doubtful or doubtful
                 await done(action, result)
-                if not doubtful:
+                if not doubtful and not along:
                     self._told(numbers, action)
                 return
             self._heard(order, result, booked.get(at))
             changes = self._made(action, result, along)
             await done(action, changes)
-            if any(_is_of(change, action) for change in changes):
-                self._told(numbers, action)
-            elif action.nid in numbers:
-                self._open.append((numbers[action.nid], action.nid))
+            self._told(numbers, action, changes)
 
         if orders:
             await self._remote.write(orders, self._contents, told)
@@ -185,14 +179,19 @@ class RemoteWorker:
     def _moved(self, action: Move | Park, stored: port.Stored) -> list[BaseChange]:
         if stored.moved is None:  # a directory without a marker has moved with what is below it
             return self._outcome.applied(action, stored.tag or self._outcome.tag(Side.REMOTE, action.nid))
-        self._subtrees[action.nid] = self._subtrees[action.nid].after(stored.moved)
+        self.subtrees[action.nid] = self.subtrees[action.nid].after(stored.moved)
         tag = stored.moved.root_tag(remote_tag(self._outcome, action.nid))
         below = Retagged(nid=action.nid, first=stored.moved.first, count=stored.moved.guard.count)
         return [*self._outcome.applied(action, tag), below]
 
-    def _told(self, numbers: Mapping[Nid, int], action: Action) -> None:
-        if action.nid in numbers:
+    def _told(self, numbers: Mapping[Nid, int], action: Action, changes: Sequence[BaseChange] | None = None) -> None:
+        """An outcome is known; of what was done and has no row yet the booking stays until it has."""
+        if action.nid not in numbers:
+            return
+        if changes is None or any(_is_of(change, action) for change in changes):
             self._recorder.settle(numbers[action.nid])
+        else:
+            self._open.append((numbers[action.nid], action.nid))
 
     async def _book_orders(self, actions: Sequence[Action]) -> dict[Nid, int]:
         """Book what is sent next, durably: the number of each, by its node. Not what the base may not say yet."""
@@ -290,7 +289,7 @@ class RemoteWorker:
 
     async def _move(self, action: Move | Park) -> port.Move | port.MoveTree | None:
         source, target = self._outcome.path(Side.REMOTE, action.nid), self._outcome.path_after(action)
-        subtree = self._subtrees.get(action.nid)
+        subtree = self.subtrees.get(action.nid)
         if subtree is not None:
             guard = await trio.to_thread.run_sync(lambda: subtree.guard)
             return port.MoveTree(source=source, target=target, guard=guard)
@@ -299,7 +298,7 @@ class RemoteWorker:
 
     async def _move_below(self, action: Move | Park) -> list[tuple[Nid, RemoteTag]]:
         """Move what lies below a directory, deepest first, so that a crash in between leaves no orphans."""
-        if action.nid in self._subtrees:
+        if action.nid in self.subtrees:
             return []
         source, target = self._outcome.path(Side.REMOTE, action.nid), self._outcome.path_after(action)
         levels: dict[int, list[tuple[Nid, port.Move]]] = {}
@@ -342,6 +341,10 @@ def _held(actions: Sequence[Action]) -> Iterator[Sequence[Action]]:
             first, size_bytes = at, 0 if content is None else content.size_bytes
     if first < len(actions):
         yield actions[first:]
+
+
+def _is_doubtful(order: port.Order, error: Exception) -> bool:
+    return isinstance(order, port.MoveTree) and isinstance(error, ConflictOnRemoteError | UnsafeNameError)
 
 
 def _is_of(change: BaseChange, action: Action) -> bool:

@@ -40,7 +40,7 @@ class State(Protocol):
         ...
 
     def orders(self) -> Mapping[int, Sequence[Booking]]:
-        """Orders whose outcome is not known, in lists of those that were sent together, in the order of their numbers."""
+        """Orders whose outcome is not known, in lists that were sent together, in the order of their numbers."""
         ...
 
     def book_orders(self, booked: Mapping[int, Sequence[Booking]]) -> None:

@@ -60,7 +60,7 @@ NIDS_AT_ONCE: Final = 4096  # one commit per so many new nodes; what is left ove
 _RETAGGED_AT_ONCE: Final = 16384  # rows in memory: 4 MB
 
 _PLAIN: Final = ("base", "contents", "problems", "meta")
-_LATER: Final = ("overwrites", "writers", "orders")  # states of older versions lack it until they are opened for writing
+_LATER: Final = ("overwrites", "writers", "orders")  # older states lack them until they are opened for writing
 _INDEXES: Final = ("by-path", "by-inode", "by-uuid")
 _FORMAT_KEY: Final = b"format"
 _NEXT_NID_KEY: Final = b"next-nid"

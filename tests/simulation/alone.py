@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 
 from syncer.core.model import Action, RelPath, Side
-from tests.simulation.engine_scenario import Crash, Ears, EngineScenario, Trouble, run_seed, violation
 from syncer.errors import RemoteUnavailableError
+from tests.simulation.engine_scenario import Crash, Ears, EngineScenario, Trouble, run_seed, violation
 from tests.simulation.invariants import ViolationError
 
 ALONE = Trouble(users=0.01, remote=0.06, local=0.0, crash=0.01, blind=0.0, stale=0.0, watcher=0.0, crowded=False)

@@ -1,8 +1,8 @@
 """What this device has asked of the server and was never told the outcome of: it is agreed on if it is there. Pure.
 
-An order is booked before it is sent. A cycle that ends in between, however it ends, leaves the booking, and the next one
-looks for what it was to make. Found exactly so, it is the base: this device had it, and now the server has it, too. Else
-our own write would look like somebody's, and whatever the user did since would be in conflict with it.
+An order is booked before it is sent. A cycle that ends in between, however it ends, leaves the booking, and the next
+one looks for what it was to make. Found exactly so, it is the base: this device had it, and now the server has it, too.
+Else our own write would look like somebody's, and whatever the user did since would be in conflict with it.
 Why before it is sent: docs/adr/0020-bookings-of-orders.md.
 """
 
@@ -143,9 +143,13 @@ class _Run:
         if stat is None or stat.kind is not node.kind or booked.uuid not in {"", stat.tag.uuid}:
             return None
         taken = self._rows.get(self._taken.get(node.slot, booked.nid))
-        if taken is not None and taken.nid != booked.nid and taken.remote is not None:
-            if not stat.tag.uuid or taken.remote.uuid == stat.tag.uuid:
-                return None  # the base has this object as another node
+        if (
+            taken is not None
+            and taken.nid != booked.nid
+            and taken.remote is not None
+            and (taken.remote.uuid in {"", stat.tag.uuid})
+        ):
+            return None  # the base has this object as another node
         there = Node(
             parent=node.parent,
             name=node.name,
