@@ -63,6 +63,7 @@ KNOB: Final = {
     "ring R0": Counts("seeds", 8000, 300_000, 2_000_000, "simulation/test_planner.py", "planner"),
     "ring R0, fast paths": Counts("seeds", 500, 2000, 20_000, "simulation/test_planner.py"),
     "ring R1": Counts("examples", 500, 6000, 100_000, "simulation/test_hypothesis.py"),
+    "ring R2, one device": Counts("seeds", 250, 2500, 20_000, "simulation/test_alone.py"),
     "ring R2": Counts("seeds", 400, 4000, 60_000, "simulation/test_engine.py", "planner"),
     "ring R2, own writes": Counts("seeds", 60, 400, 4000, "unit/syncer/engine/test_echoes.py"),
     "ring R3": Counts("histories per kind of root", 3, 26, 150, "integration/test_scenarios.py"),

@@ -10,6 +10,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -42,9 +43,10 @@ from syncer.core.model import (
     Update,
     latest,
 )
+from syncer.core.planner.bookings import came_true, changed
 from syncer.core.planner.identify import Blind, identify_local, identify_remote
 from syncer.core.planner.merge import Policy
-from syncer.core.planner.outcome import Forgotten, Outcome
+from syncer.core.planner.outcome import BaseChange, Booking, Forgotten, Outcome
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.plan import make_plan
 from syncer.core.planner.safety import ContainerIdentity, check_age, check_container, check_deletions
@@ -53,6 +55,7 @@ from syncer.engine.ahead import Ahead
 from syncer.engine.content_index import MIN_KNOWN_BLOCKS, LocalFiles
 from syncer.engine.fetch import PullFetcher, serving
 from syncer.engine.foreign import Unseen, keep_beside
+from syncer.engine.halfway import finish_moves, may_be_halfway
 from syncer.engine.isolation import Isolation
 from syncer.engine.observe import container_identity, hard_links, resolve_changed
 from syncer.engine.partial.echoes import behind_own_writes
@@ -138,6 +141,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
         untracked: Base rows of what is ignored now.
         moved: Directories that moved as a whole: what is below them is beside, too.
         lan_key: What was told of the share's key.
+        orders: What earlier cycles booked and were never told the outcome of, by its number.
+        came_true: What of it is there: the base has it already, and its rows are to be recorded.
     """
 
     base: BaseIndex
@@ -152,6 +157,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     untracked: tuple[Nid, ...] = ()
     moved: MovedSubtrees = msgspec.field(default_factory=lambda: MovedSubtrees(subtrees={}))
     lan_key: KeySign = KeySign()
+    orders: Mapping[int, Sequence[Booking]] = msgspec.field(default_factory=dict)
+    came_true: Sequence[BaseChange] = ()
 
     def newest(self, ages: Ages) -> RemoteTag | None:
         """The latest version that was seen or is known."""
@@ -183,6 +190,7 @@ class Cycle:
         self._options = options
         hints = options.hints
         self._partial = None if hints is None else PartialLook(local=local, state=state, hints=hints)
+        self._orders: Mapping[int, Sequence[Booking]] = {}  # of earlier cycles, which do not know what became of them
         self._versions: list[RemoteTag] = []  # of the rows that were recorded
         self._rules = IgnoreRules()  # of the look that is carried out
         self._ahead: Ahead | None = None  # only while nothing is asked but to do what will be planned
@@ -215,6 +223,7 @@ class Cycle:
         Raises:
             RootIdentityError: The container is another one, or an older copy.
         """
+        self._orders = await trio.to_thread.run_sync(self._state.orders)
         look = await self._part() or await self._whole()
         fresh = self._state.fresh()
 
@@ -231,6 +240,7 @@ class Cycle:
     async def _run(self) -> None:
         if not self._options.dry_run and self._options.select is _all_of_it:
             self._ahead = Ahead(self._remote)
+            await self._finish_moves()
         found, look = await self.look()
         plan = self._options.select(found)
         # What was planned and is left out is not done: later cycles must not take it for done.
@@ -244,7 +254,7 @@ class Cycle:
             for action in (*plan.remote, *plan.local):
                 self.report.count(action)
             return
-        await self._take_rules(look)
+        await self._take_look(look)
         # Before anything is pulled: then devices that have the new key already can be asked.
         own = await self._options.attend_key(self._remote, look.lan_key)
         settled = await self._carry_out(plan, look)
@@ -268,11 +278,18 @@ class Cycle:
                 # What is in the base and what is ignored may be other things now.
                 await self._distrust_parts()
 
+    async def _finish_moves(self) -> None:
+        booked = await trio.to_thread.run_sync(may_be_halfway, self._state)
+        if booked:
+            listing = await self._remote.list_objects()
+            self._check(listing)
+            await finish_moves(self._remote, self._state, booked, listing)
+
     async def _part(self) -> Look | None:
         """Both sides where something may have changed; None if that can't be told."""
         partial = self._partial
         found = None
-        if partial is not None:
+        if partial is not None and not self._orders:
             found = await look_at_part(partial, self._remote, check=self._check)
         if found is None:
             return None
@@ -313,8 +330,9 @@ class Cycle:
         seen.rules.follow(known, seen.stats, listing.objects)
         base, untracked = seen.rules.tracked_base(known)
         stats, unread = await resolve_changed(self._remote, seen.rules.tracked(listing.objects), base)
+        ours = came_true(chain.from_iterable(self._orders.values()), base, stats) if self._orders else ()
         return Look(
-            base=base,
+            base=changed(base, ours) if ours else base,
             objects=stats,
             unread=unread,
             refused=listing.refused,
@@ -323,10 +341,17 @@ class Cycle:
             container=container_identity(listing.info, listing.position),
             untracked=untracked,
             lan_key=KeySign(stat=listing.lan_key, gone=listing.lan_key is None),
+            orders=self._orders,
+            came_true=ours,
         )
 
-    async def _take_rules(self, look: Look) -> None:
-        """Both sides keep what is ignored. Without a row it is new on both, should it ever be synced again."""
+    async def _take_look(self, look: Look) -> None:
+        """What the look told of the base, before anything is done.
+
+        Both sides keep what is ignored. Without a row it is new on both, should it ever be synced again.
+        """
+        if look.orders:
+            await trio.to_thread.run_sync(self._state.record, look.came_true, list(look.orders))
         if look.untracked:
             await trio.to_thread.run_sync(self._state.record, [Forgotten(nid=nid) for nid in look.untracked])
         # After the rows are gone, before anything else is recorded: a part is looked at by the rules of the last whole.
@@ -373,8 +398,8 @@ class Cycle:
         files = LocalFiles(outcome, plan, await self._beside(plan, look))
         recorder = Recorder(self._state, self._local, self._remote.commit, look.seen.clock_ns, step)
         unseen = Unseen(self._state, step, partial(look.newest, self._remote.ages))
-        pusher = RemoteWorker(self._remote, self._local, outcome, files, step, unseen, look.moved.subtrees)
-        pusher.device = host_label(self._options.policy.host)
+        pusher = RemoteWorker(self._remote, self._local, outcome, files, step, unseen, recorder)
+        pusher.subtrees, pusher.device = dict(look.moved.subtrees), host_label(self._options.policy.host)
         if self._ahead is not None:
             pusher.sent = self._ahead.sent
         blocks = Blocks([self._local.own_blocks(files.holders), *self._options.sources, self._remote.source])
@@ -402,6 +427,7 @@ class Cycle:
                 async with serving(blocks):
                     await self._waves(plan.local, plan, outcome, recorder, puller)
             await self._keep_foreign(unseen)
+            pusher.concluded()
         finally:
             # Also when the server went away or the disk is full: what is done is done, and must not look like a
             # user's change to the next cycle. A cancelled run only loses the last group, which it finds again.

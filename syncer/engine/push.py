@@ -33,6 +33,7 @@ from syncer.core.subtrees import Retagged, Subtree
 from syncer.engine.content_index import LocalContents, LocalFiles, remote_tag
 from syncer.engine.foreign import Unseen
 from syncer.engine.isolation import Told
+from syncer.engine.record import Recorder
 from syncer.errors import ONE_NODE, ConflictOnRemoteError, LocalChangedError, UnsafeNameError
 from syncer.ports import orders as port
 from syncer.ports.local import LocalRoot
@@ -40,6 +41,9 @@ from syncer.ports.remote import Capabilities, Remote
 
 _BOOKED_AT_ONCE: Final = 1024
 """Orders of a list, where each is booked before it is sent: the next cycle looks for all that are left in the book."""
+
+_SENT_AT_ONCE: Final = 16_384
+"""Orders of a list elsewhere: as many bookings, of 250 bytes each, are in the state until their rows are."""
 
 _HELD_AT_ONCE: Final = 8192
 _HELD_BYTES: Final = 1 << 30
@@ -54,6 +58,7 @@ class RemoteWorker:
             whether it was.
         lacking: Nodes that lost something that is not ours to sync, and what.
         sent: Files of one block whose contents are on the server already.
+        subtrees: Directories of which the outcome has nothing below: they move as a whole.
         device: What this one is called; empty: it is not told.
     """
 
@@ -65,7 +70,7 @@ class RemoteWorker:
         files: LocalFiles,
         step: Callable[[str], None],
         unseen: Unseen,
-        subtrees: Mapping[Nid, Subtree] | None = None,
+        recorder: Recorder,
     ) -> None:
         """Take the books of a cycle.
 
@@ -76,10 +81,10 @@ class RemoteWorker:
             files: What is where locally.
             step: Fault points.
             unseen: Where writes are booked, if the server needs that.
-            subtrees: Directories of which the outcome has nothing below: they move as a whole.
+            recorder: Where orders are booked.
         """
         self._remote = remote
-        self._subtrees = dict(subtrees or {})
+        self.subtrees: dict[Nid, Subtree] = {}
         self.lacking: list[tuple[RelPath, str]] = []
         self.sent: AbstractSet[BlockId] = frozenset()
         self.device = ""
@@ -89,6 +94,8 @@ class RemoteWorker:
         self._contents = LocalContents(local)
         self._step = step
         self._unseen = unseen
+        self._recorder = recorder
+        self._open: list[tuple[int, Nid]] = []  # bookings of orders that were carried out and have no row yet
         self._atomic = True
         self._holds_back = False
 
@@ -104,7 +111,7 @@ class RemoteWorker:
             for part in _held(actions):
                 await self._perform(part, done)
             return
-        most = max(1, len(actions)) if self._atomic else _BOOKED_AT_ONCE
+        most = _SENT_AT_ONCE if self._atomic else _BOOKED_AT_ONCE
         for at in range(0, len(actions), most):
             await self._perform(actions[at : at + most], done)
 
@@ -112,6 +119,8 @@ class RemoteWorker:
         doing: list[Action] = []
         orders: list[port.Order] = []
         along: list[tuple[Nid, RemoteTag]] = []
+        # Before what is below is moved one by one: the next cycle must know where to.
+        numbers = await self._book_orders([action for action in actions if isinstance(action, Move | Park)])
         for action in actions:
             try:
                 if isinstance(action, Move | Park):  # a wave of its own
@@ -122,10 +131,12 @@ class RemoteWorker:
                 continue
             if order is None:
                 await done(action, self._made(action, port.Stored(), along))
+                self._told(numbers, action)
             else:
                 doing.append(action)
                 orders.append(order)
         booked = await self._book([action.nid for action in doing], orders)
+        numbers |= await self._book_orders([action for action in doing if not isinstance(action, Move | Park)])
 
         async def told(at: int, result: port.Stored | Exception) -> None:
             action, order = doing[at], orders[at]
@@ -133,14 +144,16 @@ class RemoteWorker:
                 await self._contents.ended(order, stored=not isinstance(result, Exception))
             if isinstance(result, Exception):
                 # Refused, or in doubt: the server has something else than the base says.
-                doubtful = isinstance(order, port.MoveTree) and isinstance(
-                    result, ConflictOnRemoteError | UnsafeNameError
-                )
+                doubtful = _is_doubtful(order, result)
                 self.doubtful = self.doubtful or doubtful
                 await done(action, result)
+                if not doubtful and not along:
+                    self._told(numbers, action)
                 return
             self._heard(order, result, booked.get(at))
-            await done(action, self._made(action, result, along))
+            changes = self._made(action, result, along)
+            await done(action, changes)
+            self._told(numbers, action, changes)
 
         if orders:
             await self._remote.write(orders, self._contents, told)
@@ -166,10 +179,31 @@ class RemoteWorker:
     def _moved(self, action: Move | Park, stored: port.Stored) -> list[BaseChange]:
         if stored.moved is None:  # a directory without a marker has moved with what is below it
             return self._outcome.applied(action, stored.tag or self._outcome.tag(Side.REMOTE, action.nid))
-        self._subtrees[action.nid] = self._subtrees[action.nid].after(stored.moved)
+        self.subtrees[action.nid] = self.subtrees[action.nid].after(stored.moved)
         tag = stored.moved.root_tag(remote_tag(self._outcome, action.nid))
         below = Retagged(nid=action.nid, first=stored.moved.first, count=stored.moved.guard.count)
         return [*self._outcome.applied(action, tag), below]
+
+    def _told(self, numbers: Mapping[Nid, int], action: Action, changes: Sequence[BaseChange] | None = None) -> None:
+        """An outcome is known; of what was done and has no row yet the booking stays until it has."""
+        if action.nid not in numbers:
+            return
+        if changes is None or any(_is_of(change, action) for change in changes):
+            self._recorder.settle(numbers[action.nid])
+        else:
+            self._open.append((numbers[action.nid], action.nid))
+
+    async def _book_orders(self, actions: Sequence[Action]) -> dict[Nid, int]:
+        """Book what is sent next, durably: the number of each, by its node. Not what the base may not say yet."""
+        booked = {action.nid: self._outcome.booking(action) for action in actions}
+        orders = {nid: each for nid, each in booked.items() if each is not None}
+        return dict(zip(orders, await self._recorder.book(list(orders.values())), strict=True)) if orders else {}
+
+    def concluded(self) -> None:
+        """All is done: what has its row by now, or was only a step to it, need not be looked for."""
+        for number, nid in self._open:
+            if self._outcome.is_recorded(nid):
+                self._recorder.settle(number)
 
     async def _book(self, nids: Sequence[Nid], orders: Sequence[port.Order]) -> dict[int, Overwrite]:
         """Where a condition may miss what slips in: book what is sent next, durably."""
@@ -255,7 +289,7 @@ class RemoteWorker:
 
     async def _move(self, action: Move | Park) -> port.Move | port.MoveTree | None:
         source, target = self._outcome.path(Side.REMOTE, action.nid), self._outcome.path_after(action)
-        subtree = self._subtrees.get(action.nid)
+        subtree = self.subtrees.get(action.nid)
         if subtree is not None:
             guard = await trio.to_thread.run_sync(lambda: subtree.guard)
             return port.MoveTree(source=source, target=target, guard=guard)
@@ -264,7 +298,7 @@ class RemoteWorker:
 
     async def _move_below(self, action: Move | Park) -> list[tuple[Nid, RemoteTag]]:
         """Move what lies below a directory, deepest first, so that a crash in between leaves no orphans."""
-        if action.nid in self._subtrees:
+        if action.nid in self.subtrees:
             return []
         source, target = self._outcome.path(Side.REMOTE, action.nid), self._outcome.path_after(action)
         levels: dict[int, list[tuple[Nid, port.Move]]] = {}
@@ -307,3 +341,12 @@ def _held(actions: Sequence[Action]) -> Iterator[Sequence[Action]]:
             first, size_bytes = at, 0 if content is None else content.size_bytes
     if first < len(actions):
         yield actions[first:]
+
+
+def _is_doubtful(order: port.Order, error: Exception) -> bool:
+    return isinstance(order, port.MoveTree) and isinstance(error, ConflictOnRemoteError | UnsafeNameError)
+
+
+def _is_of(change: BaseChange, action: Action) -> bool:
+    """Whether it is what an action makes of its node's own row."""
+    return change.nid == action.nid and not isinstance(change, Retagged)

@@ -6,20 +6,21 @@ What a remote holds back is a group for ten minutes: so much of a first push of 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import trio
 from msgspec.structs import replace
 
 from syncer.core.model import BaseRow, Kind, RemoteTag
-from syncer.core.planner.outcome import BaseChange
+from syncer.core.planner.outcome import BaseChange, Booking
 from syncer.ports.local import LocalRoot
 from syncer.ports.localvalues import settled
 from syncer.ports.state import State
 
 GROUP_CHANGES: Final = 1024
 GROUP_S: Final = 0.2
+_BOOKED_TOGETHER: Final = 1024  # orders of a record: 200 KB
 COMMIT_S: Final = 600.0
 COMMIT_CHANGES: Final = 100_000  # rows that wait in memory, 1 KB each
 
@@ -50,6 +51,10 @@ class Recorder:
         self.versions: list[RemoteTag] = []
         self.waits = False
         self._waiting: list[BaseChange] = []
+        self._untold: dict[int, int] = {}
+        self._told: list[int] = []
+        self._lost = False  # a group could not be written
+        self._last = 0
         self._since = 0.0
         self._writing = trio.Lock()
 
@@ -62,6 +67,26 @@ class Recorder:
             async with self._writing:
                 if self._is_due():  # not if somebody wrote it while we waited for our turn
                     await self._write()
+
+    async def book(self, orders: Sequence[Booking]) -> list[int]:
+        """Keep what orders are to make, durably, before they are sent; returns the number of each one's list."""
+        numbers = [self._last + 1 + at // _BOOKED_TOGETHER for at in range(len(orders))]
+        booked: dict[int, list[Booking]] = {}
+        for number, each in zip(numbers, orders, strict=True):
+            booked.setdefault(number, []).append(self._trusted_booking(each))
+        self._last = numbers[-1]
+        self._untold.update({number: len(each) for number, each in booked.items()})
+        await self._local.barrier()  # as before rows: rule C
+        await trio.to_thread.run_sync(self._state.book_orders, booked)
+        self._step("ordered")
+        return numbers
+
+    def settle(self, number: int) -> None:
+        """An order's outcome is known, and what it changed was added before: with the last one the list goes."""
+        self._untold[number] -= 1
+        if not self._untold[number]:
+            del self._untold[number]
+            self._told.append(number)
 
     async def flush(self) -> None:
         """Write what waits, durably."""
@@ -77,20 +102,30 @@ class Recorder:
 
     async def _write(self) -> None:
         group, self._waiting = self._waiting, []
+        told, self._told = self._told, []
+        if self._lost:
+            told = []  # rows are missing that tell the outcome of orders: the next cycle looks for it
         # Rule C: file data (fsynced when staged) → rename (done) → directories → StateDB. A row must never speak of
         # something that a power cut could undo: it would then look like a user's change.
         # The same holds for what a remote still holds back: if the commit fails, the rows are dropped, and the next
         # look tells what is there.
+        lost, self._lost = self._lost, True
         await self._local.barrier()
         await self._commit()
-        if group:
+        if group or told:
             self._step("before record")
-            await trio.to_thread.run_sync(self._state.record, group)
+            await trio.to_thread.run_sync(self._state.record, group, told)
             self._step("recorded")
             self.versions += [one.remote for one in group if isinstance(one, BaseRow) and one.remote]
+        self._lost = lost
 
     def _trusted(self, change: BaseChange) -> BaseChange:
         if isinstance(change, BaseRow) and change.local is not None and change.node.kind is Kind.FILE:
             local = settled(change.local, self._clock_ns)
             return change if local is change.local else replace(change, local=local)
         return change
+
+    def _trusted_booking(self, booked: Booking) -> Booking:
+        if booked.local is not None and booked.node is not None and booked.node.kind is Kind.FILE:
+            return replace(booked, local=settled(booked.local, self._clock_ns))
+        return booked

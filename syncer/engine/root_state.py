@@ -16,7 +16,7 @@ from syncer.core.conflict import Written
 from syncer.core.model import BaseRow, Content, LocalTag, Nid, Position, RelPath
 from syncer.core.parts import NO_PARTS, Parts
 from syncer.core.planner.identify import Fresh
-from syncer.core.planner.outcome import BaseChange
+from syncer.core.planner.outcome import BaseChange, Booking
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.core.rows import Origin
@@ -106,9 +106,9 @@ class RootState:
         """Numbers that were never used."""
         return self._database.allocator()
 
-    def record(self, changes: Sequence[BaseChange]) -> None:
-        """Base changes, durably."""
-        self._database.record(changes)
+    def record(self, changes: Sequence[BaseChange], settled: Collection[int] = ()) -> None:
+        """Base changes, durably; the bookings whose outcome they are go."""
+        self._database.record(changes, settled=settled)
         if self._noted is not None:
             self._noted.update(change.nid for change in changes if not isinstance(change, Retagged))
             if len(self._noted) > _NOTED:
@@ -121,6 +121,14 @@ class RootState:
     def noted(self) -> set[Nid] | None:
         """The rows recorded since, but for those of which only the server's version changed; None: too many."""
         return self._noted
+
+    def orders(self) -> Mapping[int, Sequence[Booking]]:
+        """Orders of which the outcome is not known."""
+        return self._database.orders()
+
+    def book_orders(self, booked: Mapping[int, Sequence[Booking]]) -> None:
+        """Take orders into that list, durably."""
+        self._database.book_orders(booked)
 
     def overwrites(self) -> list[Overwrite]:
         """Writes that may have replaced what nobody here has seen."""
@@ -254,6 +262,7 @@ class Unwritten:
         self.memory = state.memory
         self.holders = state.holders
         self.content = state.content
+        self.orders = state.orders  # a look takes what came true for the base, too
 
     def fresh(self) -> Fresh:
         """Numbers of what is new, for this look only."""
@@ -277,7 +286,7 @@ class Unwritten:
     def _refuse(self, *_: object) -> None:
         raise AssertionError("who only looks writes nothing")
 
-    record = book_overwrites = note_writers = set_container = set_cursor = set_rules = keep = _refuse
+    record = book_orders = book_overwrites = note_writers = set_container = set_cursor = set_rules = keep = _refuse
 
 
 def _without(row: BaseRow, parts: Container[str]) -> BaseRow:

@@ -10,7 +10,7 @@ from syncer.core.base import BaseIndex
 from syncer.core.conflict import Written
 from syncer.core.model import Content, LocalTag, Nid, Position
 from syncer.core.planner.identify import Fresh
-from syncer.core.planner.outcome import BaseChange
+from syncer.core.planner.outcome import BaseChange, Booking
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.core.rows import BaseRows, Origin
@@ -35,8 +35,16 @@ class State(Protocol):
         """A source of numbers that were never used."""
         ...
 
-    def record(self, changes: Sequence[BaseChange]) -> None:
-        """Write base changes."""
+    def record(self, changes: Sequence[BaseChange], settled: Collection[int] = ()) -> None:
+        """Write base changes, and take lists of orders out whose outcome they are."""
+        ...
+
+    def orders(self) -> Mapping[int, Sequence[Booking]]:
+        """Orders whose outcome is not known, in lists that were sent together, in the order of their numbers."""
+        ...
+
+    def book_orders(self, booked: Mapping[int, Sequence[Booking]]) -> None:
+        """Take orders in."""
         ...
 
     def overwrites(self) -> Sequence[Overwrite]:

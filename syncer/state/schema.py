@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from blockfs.blocks.ids import ID_SIZE, ObjectHash
 from syncer.core.conflict import Written
 from syncer.core.model import BaseRow, Content, Kind, LocalTag, Nid, Node, Position, RelPath, RemoteTag, meta_of
+from syncer.core.planner.outcome import Booking
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.core.xattrs import pack, unpack
@@ -369,6 +371,104 @@ def decode_overwrite(number: int, raw: bytes) -> Overwrite:
         uuid=uuid.decode(),
         number=number,
     )
+
+
+# --- bookings of orders
+
+
+class _Booked(msgspec.Struct, frozen=True, array_like=True):
+    """A `Booking` as an array of MessagePack, in this order. What is None is not known, or is not there.
+
+    Attributes:
+        nid: See there.
+        uuid: See there.
+        kind: As in `base`; 0: it will be gone, and nothing but the two above counts.
+        parent: Nid.
+        name: One segment.
+        size_bytes: Of a file's content.
+        object_hash: Of a file's content.
+        target: Of a symlink.
+        mode: All 12 bits.
+        mtime_ns: Of a file.
+        xattrs: As in `base`.
+        local: Device, ino, birth, size, mtime, ctime, version of a blockfs inode.
+    """
+
+    nid: int
+    uuid: str
+    kind: int = 0
+    parent: int = 0
+    name: bytes = b""
+    size_bytes: int = 0
+    object_hash: bytes | None = None
+    target: bytes | None = None
+    mode: int | None = None
+    mtime_ns: int | None = None
+    xattrs: bytes | None = None
+    local: tuple[int, int, int, int, int, int, int | None] | None = None
+
+
+def encode_bookings(booked: Iterable[Booking]) -> bytes:
+    """Value of the table `orders`, of orders that are sent together; its key is a running number."""
+    return msgspec.msgpack.encode([_booked(each) for each in booked])
+
+
+def _booked(booked: Booking) -> _Booked:
+    node, tag = booked.node, booked.local
+    if node is None:
+        return _Booked(booked.nid, booked.uuid)
+    content, meta = node.content, node.meta
+    return _Booked(
+        booked.nid,
+        booked.uuid,
+        _KINDS[node.kind],
+        node.parent,
+        node.name,
+        0 if content is None else content.size_bytes,
+        None if content is None else content.object_hash,
+        node.target,
+        meta.full_mode,
+        meta.mtime_ns,
+        None if meta.xattrs is None else pack(meta.xattrs),
+        None if tag is None else (*tag.inode, tag.size_bytes, tag.mtime_ns, tag.ctime_ns, tag.version),
+    )
+
+
+def decode_bookings(raw: bytes) -> list[Booking]:
+    """Reverse of `encode_bookings`; ValueError if it is none."""
+    try:
+        return [_booking(each) for each in msgspec.msgpack.decode(raw, type=list[_Booked])]
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"record of {len(raw)} bytes: {error}") from None
+
+
+def _booking(each: _Booked) -> Booking:
+    nid, local, content = Nid(each.nid), None, None
+    if not each.kind:
+        return Booking(nid=nid, node=None, uuid=each.uuid)
+    if each.object_hash is not None:
+        content = Content(size_bytes=each.size_bytes, object_hash=ObjectHash(each.object_hash))
+    if each.local is not None:
+        device, ino, btime_ns, size_bytes, mtime_ns, ctime_ns, version = each.local
+        local = LocalTag(
+            device=device,
+            ino=ino,
+            btime_ns=btime_ns,
+            size_bytes=size_bytes,
+            mtime_ns=mtime_ns,
+            ctime_ns=ctime_ns,
+            version=version,
+        )
+    xattrs = None if each.xattrs is None else unpack(each.xattrs)
+    node = Node(
+        parent=Nid(each.parent),
+        name=each.name,
+        kind=_kind(each.kind),
+        content=content,
+        target=each.target,
+        meta=meta_of(each.mode, mtime_ns=each.mtime_ns, xattrs=xattrs),
+    )
+    return Booking(nid=nid, node=node, uuid=each.uuid, local=local)
 
 
 # --- whose versions kept their names

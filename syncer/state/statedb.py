@@ -13,7 +13,7 @@ import contextlib
 import fcntl
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Self
 
 import lmdb
@@ -24,7 +24,7 @@ from blockfs.runtime.atomic import sync_directory
 from syncer.core.base import BaseIndex
 from syncer.core.conflict import Written
 from syncer.core.model import BaseRow, Content, LocalTag, Nid
-from syncer.core.planner.outcome import BaseChange
+from syncer.core.planner.outcome import BaseChange, Booking
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.subtrees import Retagged, version_of
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
@@ -37,11 +37,13 @@ from syncer.state.schema import (
     KnownContent,
     Problem,
     after_write,
+    decode_bookings,
     decode_known,
     decode_overwrite,
     decode_problem,
     decode_row,
     decode_written,
+    encode_bookings,
     encode_known,
     encode_overwrite,
     encode_problem,
@@ -58,7 +60,7 @@ NIDS_AT_ONCE: Final = 4096  # one commit per so many new nodes; what is left ove
 _RETAGGED_AT_ONCE: Final = 16384  # rows in memory: 4 MB
 
 _PLAIN: Final = ("base", "contents", "problems", "meta")
-_LATER: Final = ("overwrites", "writers")  # states of older versions lack it until they are opened for writing
+_LATER: Final = ("overwrites", "writers", "orders")  # older states lack them until they are opened for writing
 _INDEXES: Final = ("by-path", "by-inode", "by-uuid")
 _FORMAT_KEY: Final = b"format"
 _NEXT_NID_KEY: Final = b"next-nid"
@@ -90,23 +92,28 @@ class StateDB:
                 }
             except lmdb.NotFoundError:
                 raise NotFoundError(f"{path} holds no state: link the root first") from None
-            for name in _LATER:
-                self._open_later(txn, name)
+            made = [self._open_later(txn, name) for name in _LATER]
+            if any(made) and txn.get(STAMP_KEY, db=self._tables["meta"]) is not None:
+                self._stamp(txn, rows=False)  # once: a transaction that finds its own stamp takes it for another's
         if new:
             self._begin()
         else:
             self._check_format()
 
-    def _open_later(self, txn: lmdb.Transaction, name: str) -> None:
-        """Open a table that states of older versions lack; who writes makes it, and no row is another for that."""
+    def _open_later(self, txn: lmdb.Transaction, name: str) -> bool:
+        """Open a table that states of older versions lack; who writes makes it, and no row is another for that.
+
+        Returns:
+            True if it was made.
+        """
         try:
             self._tables[name] = self._environment.open_db(name.encode(), txn=txn, create=False)
         except lmdb.NotFoundError:
-            if self._lock is None:
-                return
-            self._tables[name] = self._environment.open_db(name.encode(), txn=txn)
-            if txn.get(STAMP_KEY, db=self._tables["meta"]) is not None:
-                self._stamp(txn, rows=False)
+            if self._lock is not None:
+                self._tables[name] = self._environment.open_db(name.encode(), txn=txn)
+        else:
+            return False
+        return self._lock is not None
 
     # --- opening and closing
 
@@ -293,6 +300,7 @@ class StateDB:
         *,
         contents: Iterable[KnownContent] = (),
         meta: Mapping[str, bytes] | None = None,
+        settled: Iterable[int] = (),
     ) -> None:
         """One group, durably and all or nothing.
 
@@ -302,6 +310,7 @@ class StateDB:
             changes: From the outcome, in its order.
             contents: Hashing results to keep.
             meta: Further values, e.g. a journal cursor that these rows include.
+            settled: Lists of orders of which these rows tell the outcome, by their numbers.
         """
         changes = list(changes)
         with self._write(rows=bool(changes)) as txn:
@@ -314,6 +323,8 @@ class StateDB:
                 txn.put(inode_key(known.tag), encode_known(known), db=self._tables["contents"])
             for key, value in (meta or {}).items():
                 txn.put(_user_key(key), value, db=self._tables["meta"])
+            for number in settled:
+                txn.delete(NID_KEY.pack(number), db=self._tables["orders"])
 
     def _replace(self, txn: lmdb.Transaction, nid: Nid, row: BaseRow | None) -> None:
         key = NID_KEY.pack(nid)
@@ -347,7 +358,7 @@ class StateDB:
     def clear(self) -> None:
         """Forget both sides (`--relink`): the next cycle is a union merge. Numbers are still never reused."""
         with self._write(rows=True) as txn:
-            for name in ("base", "contents", "problems", *_INDEXES):
+            for name in ("base", "contents", "problems", "orders", *_INDEXES):
                 txn.drop(self._tables[name], delete=False)
 
     # --- numbers
@@ -394,6 +405,18 @@ class StateDB:
                 txn.put(NID_KEY.pack(write.number), encode_overwrite(write), db=self._tables["overwrites"])
             for number in settled:
                 txn.delete(NID_KEY.pack(number), db=self._tables["overwrites"])
+
+    def orders(self) -> dict[int, Sequence[Booking]]:
+        """Orders of which the outcome is not known yet, by the numbers of lists of them, in their order."""
+        if "orders" not in self._tables:
+            return {}
+        return {number: decode_bookings(raw) for number, raw in self._numbered("orders")}
+
+    def book_orders(self, booked: Mapping[int, Sequence[Booking]]) -> None:
+        """Take lists of orders in by their numbers, in one transaction. `record` and `clear` take them out."""
+        with self._write() as txn:
+            for number, each in booked.items():
+                txn.put(NID_KEY.pack(number), encode_bookings(each), db=self._tables["orders"])
 
     # --- whose versions kept their names beside conflict copies
 

@@ -12,7 +12,7 @@ from syncer.core.base import BaseIndex
 from syncer.core.conflict import Written
 from syncer.core.model import BaseRow, Content, LocalTag, Nid, Position
 from syncer.core.planner.identify import Fresh
-from syncer.core.planner.outcome import BaseChange, Forgotten
+from syncer.core.planner.outcome import BaseChange, Booking, Forgotten
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.planner.safety import ContainerIdentity
 from syncer.core.rows import Origin
@@ -40,6 +40,7 @@ class MemoryState:
     identity: ContainerIdentity | None = None
     booked: dict[int, Overwrite] = field(default_factory=dict)
     records: int = 0
+    ordered: dict[int, Sequence[Booking]] = field(default_factory=dict)
     written: dict[Nid, Written] = field(default_factory=dict)
     kept_cursor: Position | None = None
     kept_rules: bytes | None = None
@@ -59,7 +60,7 @@ class MemoryState:
 
         return fresh
 
-    def record(self, changes: Sequence[BaseChange]) -> None:
+    def record(self, changes: Sequence[BaseChange], settled: Collection[int] = ()) -> None:
         self.fault("record")
         self.records += 1
         for change in changes:
@@ -69,6 +70,15 @@ class MemoryState:
                 self._retag(change)
             else:
                 self.rows_now[change.nid] = change
+        for number in settled:
+            self.ordered.pop(number, None)
+
+    def orders(self) -> Mapping[int, Sequence[Booking]]:
+        return dict(self.ordered)
+
+    def book_orders(self, booked: Mapping[int, Sequence[Booking]]) -> None:
+        self.fault("book_orders")
+        self.ordered.update(booked)
 
     def _retag(self, change: Retagged) -> None:
         members = MemoryRows(self.rows_now).subtree(change.nid).nids

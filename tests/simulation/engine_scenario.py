@@ -247,6 +247,10 @@ class EngineScenario:
 
         client.list_objects = stale  # this client only
 
+    def _ears(self) -> Ears:
+        """Who is told what is done."""
+        return Ears(self.actions)
+
     def _check_server(self) -> None:
         """What the server alone must keep to at rest."""
 
@@ -401,7 +405,7 @@ class EngineScenario:
         before = (self.root.made, self.state.records, len(self.root.moments), self.server.writes)
         log = len(self.actions)
         self.users.copies_count = self.dead = False
-        cycle = cycle_module.Cycle(self.root, client, self.state, Ears(self.actions), options)
+        cycle = cycle_module.Cycle(self.root, client, self.state, self._ears(), options)
         self.consent, error = None, None
         try:
             await cycle.run()

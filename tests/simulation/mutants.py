@@ -313,13 +313,18 @@ MUTANTS = (
         ")",
     ),
     # --- the engine: order of apply and StateDB
-    Mutant("rows-before-names-are-durable", "record", "        await self._local.barrier()\n", ""),
+    Mutant(
+        "rows-before-names-are-durable",
+        "record",
+        "        await self._local.barrier()\n        await self._commit()\n",
+        "        await self._commit()\n",
+    ),
     Mutant(
         "rows-before-the-commit",
         "record",
-        "        await self._commit()\n        if group:\n",
+        "        await self._commit()\n        if group or told:\n",
         "        if group:\n            await trio.to_thread.run_sync(self._state.record, group)\n"
-        "        await self._commit()\n        if group:\n",
+        "        await self._commit()\n        if group or told:\n",
     ),
     Mutant(
         "last-rows-are-lost",

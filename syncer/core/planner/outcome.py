@@ -52,6 +52,22 @@ class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
 BaseChange: TypeAlias = BaseRow | Forgotten | Retagged
 
 
+class Booking(msgspec.Struct, frozen=True, kw_only=True):
+    """What an order makes true of one node on the server, before it is known whether it was carried out.
+
+    Attributes:
+        nid: The node.
+        node: What it will be; None: it will be gone.
+        uuid: Of its object; empty where there was none, or the server does not tell.
+        local: Evidence of the local side, if that is equal; None: that of the base row stays.
+    """
+
+    nid: Nid
+    node: Node | None
+    uuid: str = ""
+    local: LocalTag | None = None
+
+
 def agreed(base: Node | None, local: Node, remote: Node) -> Node | None:
     """What both sides agree on: None unless place, payload and metadata (where both have any) are equal."""
     if local.slot != remote.slot or local.parent == PARK or not local.same_payload(remote):
@@ -182,6 +198,34 @@ class Outcome:
         state.tags[nid] = evidence(state.tree[nid].kind, tag)
         return list(self._judge(nid))
 
+    def booking(self, action: Action) -> Booking | None:
+        """What the base may say of a node once `action`, of the remote side, is seen to be done.
+
+        Returns:
+            None if the base may say nothing yet, because the local side has not all of that, nor had it before.
+        """
+        nid = action.nid
+        local, remote = self._sides[Side.LOCAL], self._sides[Side.REMOTE]
+        tag, here = remote.tags.get(nid), local.tree.get(nid)
+        uuid = tag.uuid if isinstance(tag, RemoteTag) else ""
+        if isinstance(action, Trash):
+            return Booking(nid=nid, node=None, uuid=uuid) if here is None and nid in self._base else None
+        if isinstance(action, Park):  # no base says that; but see `bookings.halfway`
+            node = _after(action, remote.tree.get(nid))
+            return Booking(nid=nid, node=node, uuid=uuid) if node.kind is Kind.DIRECTORY and uuid else None
+        if here is None or nid in self._to_mark or (nid in self._to_tell and not isinstance(action, SetMeta)):
+            return None
+        node, known = _after(action, remote.tree.get(nid)), self._base.get(nid)
+        equal = node == here or (node.parent != PARK and agreed(known, here.placed(*node.slot), node) is not None)
+        if known is None:
+            is_ours = equal and node.slot == here.slot
+        else:  # each part of it is what we have, or what both had
+            is_ours = node.slot in (here.slot, known.slot) and (equal or node == known.placed(*node.slot))
+        if not is_ours:
+            return None
+        seen = local.tags.get(nid) if equal else None
+        return Booking(nid=nid, node=node, uuid=uuid, local=seen if isinstance(seen, LocalTag) else None)
+
     def adoptions(self) -> list[BaseChange]:
         """The plan's `untrack`, `adopt` and `forget` as base changes: what needs no action at all."""
         changes: list[BaseChange] = []
@@ -202,9 +246,10 @@ class Outcome:
         A directory that got its marker from us and its mode from the local filesystem is not: the next cycle tells the
         server. Until then its row, if it has one, is of an older version.
         """
-        return all(self._is_recorded(action.nid) for action in (*self._plan.local, *self._plan.remote))
+        return all(self.is_recorded(action.nid) for action in (*self._plan.local, *self._plan.remote))
 
-    def _is_recorded(self, nid: Nid) -> bool:
+    def is_recorded(self, nid: Nid) -> bool:
+        """Whether the base has a node as both sides have it now."""
         here, there = (self._sides[side].tree.get(nid) for side in (Side.LOCAL, Side.REMOTE))
         if here is None or there is None:
             return here is there and nid not in self._base

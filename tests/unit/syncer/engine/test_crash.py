@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import pytest
@@ -47,10 +47,10 @@ def run_killed(device: Device, killer: Killer) -> bool:
     state = device.state
     real = state.record
 
-    def record(changes: list[BaseChange]) -> None:
+    def record(changes: list[BaseChange], settled: Collection[int] = ()) -> None:
         if killer.dead:
             raise Crash("record")
-        real(changes)
+        real(changes, settled)
 
     state.record = record  # type: ignore[method-assign, assignment]  # a dead process writes nothing
     try:
@@ -217,8 +217,8 @@ def test_of_many_new_files_each_is_durable_before_its_name_and_each_name_before_
         rename(source, source_dir, target, target_dir)
         events.append(("named", os.stat(target, dir_fd=target_dir).st_ino))
 
-    def recorded(rows: Sequence[BaseChange]) -> None:
-        record(rows)
+    def recorded(rows: Sequence[BaseChange], settled: Collection[int] = ()) -> None:
+        record(rows, settled)
         events.extend(("recorded", row.local.ino) for row in rows if isinstance(row, BaseRow) and row.local is not None)
 
     monkeypatch.setattr(os, "fsync", synced)

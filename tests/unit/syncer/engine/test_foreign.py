@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from syncer.core.planner.outcome import BaseChange
+from syncer.core.planner.outcome import BaseChange, Booking
 from syncer.core.planner.overwrites import Overwrite
 from syncer.ports.remote import Counters
 from syncer.remote.http.retry import Retry, RetryPolicy
@@ -69,10 +69,15 @@ class Killable(MemoryState):
 
     killer = Killer()
 
-    def record(self, changes: Sequence[BaseChange]) -> None:
+    def record(self, changes: Sequence[BaseChange], settled: Collection[int] = ()) -> None:
         if self.killer.dead:
             raise Crash
-        super().record(changes)
+        super().record(changes, settled)
+
+    def book_orders(self, booked: Mapping[int, Sequence[Booking]]) -> None:
+        if self.killer.dead:
+            raise Crash
+        super().book_orders(booked)
 
     def book_overwrites(self, new: Sequence[Overwrite], settled: Sequence[int]) -> None:
         if self.killer.dead:

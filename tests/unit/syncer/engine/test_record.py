@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+import pytest
 import trio
 import trio.testing
 
 from syncer.core.model import Nid
-from syncer.core.planner.outcome import BaseChange, Forgotten
+from syncer.core.planner.outcome import BaseChange, Booking, Forgotten
 from syncer.engine.record import COMMIT_CHANGES, COMMIT_S, GROUP_CHANGES, Recorder
+from syncer.errors import NoSpaceError
 from tests.unit.syncer.engine.devices import MemoryState
 
 
@@ -20,7 +22,7 @@ class Log(MemoryState):
         super().__init__()
         self.seen: list[str] = []
 
-    def record(self, changes: Sequence[BaseChange]) -> None:
+    def record(self, changes: Sequence[BaseChange], settled: Collection[int] = ()) -> None:
         self.seen.append(f"record {len(changes)}")
 
     async def barrier(self) -> None:
@@ -31,6 +33,13 @@ class Log(MemoryState):
     async def commit(self) -> None:
         """Stands for the remote's."""
         self.seen.append("commit")
+
+
+class Kept(Log):
+    """One that keeps what is written, too."""
+
+    def record(self, changes: Sequence[BaseChange], settled: Collection[int] = ()) -> None:
+        MemoryState.record(self, changes, settled)
 
 
 def recorder(log: Log) -> Recorder:
@@ -97,3 +106,46 @@ def test_what_a_remote_holds_back_is_committed_every_ten_minutes_all_the_same() 
         assert log.seen[3:] == ["barrier", "commit", f"record {COMMIT_CHANGES}"]
 
     trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+def booked(*numbers: int) -> list[Booking]:
+    return [Booking(nid=Nid(number), node=None) for number in numbers]
+
+
+def test_a_list_of_orders_goes_with_the_rows_of_the_last_of_them() -> None:
+    log = Kept()
+
+    async def main() -> None:
+        books = recorder(log)
+        one, other = await books.book(booked(1, 2))
+        books.settle(one)
+        await books.flush()
+        assert log.ordered, "of the other nothing is known yet"
+        books.settle(other)
+        await books.flush()
+        assert not log.ordered
+
+    trio.run(main)
+
+
+def test_orders_stay_booked_after_rows_could_not_be_written() -> None:
+    """Breaks when the last flush of a cycle that failed drops the bookings of rows that are lost."""
+    log = Kept()
+
+    async def main() -> None:
+        books = recorder(log)
+        (number,) = await books.book(booked(1))
+        log.fault = _full
+        await books.add([Forgotten(nid=Nid(1))])
+        with pytest.raises(NoSpaceError):
+            await books.flush()
+        log.fault = lambda _name: None
+        books.settle(number)
+        await books.flush()
+        assert log.ordered
+
+    trio.run(main)
+
+
+def _full(name: str) -> None:
+    raise NoSpaceError(name)

@@ -225,6 +225,7 @@ def test_an_older_release_finds_the_tables_and_the_format_that_it_knows(share: S
             b"by-uuid",
             b"contents",
             b"meta",
+            b"orders",
             b"overwrites",
             b"problems",
             b"writers",  # it opens none that it does not know

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from syncer.core.conflict import Written
 from syncer.core.model import BaseRow, Kind, LocalTag, Nid, RelPath
-from syncer.core.planner.outcome import Forgotten
+from syncer.core.planner.outcome import Booking, Forgotten
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.subtrees import Retagged
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
@@ -372,6 +372,18 @@ def test_a_program_that_knows_no_bookings_works_on_the_rest_and_leaves_them(path
             txn.put(b"user:x", b"y", db=tables["meta"])
     with StateDB.open(path, map_size_bytes=SMALL) as again:
         assert (again.overwrites(), again.meta_get("x")) == ([overwrite(1)], b"y")
+
+
+def test_orders_stay_until_their_rows_are_recorded(path: str, state: StateDB) -> None:
+    """The rows and the end of the booking are one transaction; `clear` forgets both sides, so orders too."""
+    one, two = ([Booking(nid=Nid(number), node=None, uuid="u")] for number in (1, 2))
+    state.book_orders({1: one, 2: two})
+    state.record([row(1, "a")], settled=[1])
+    state.close()
+    with StateDB.open(path, map_size_bytes=SMALL) as again:
+        assert (again.orders(), len(again.load_base())) == ({2: two}, 1)
+        again.clear()
+        assert again.orders() == {}
 
 
 def test_devices_of_versions_are_kept_as_long_as_the_nodes(path: str, state: StateDB) -> None:
