@@ -20,9 +20,8 @@ from syncer.local.folder.changes import Changes
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.safe_open import DIRECTORY_FLAGS, look, parent_directory, tag_of
 from syncer.local.syscalls import status
-from syncer.local.verbs.retention import KEEP_S
+from syncer.local.verbs.retention import KEEP_S, Retention
 from syncer.local.verbs.trash import ITEM, Trash, Why
-from syncer.local.verbs.trashclock import Retention
 from syncer.ports.localvalues import Applied
 from tests.kit.state import MemoryState
 from tests.race.outcome import Outcome

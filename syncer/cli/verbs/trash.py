@@ -23,9 +23,9 @@ from syncer.engine.root_state import RootState
 from syncer.errors import LockedError, NotFoundError, UsageError
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.safe_open import DIRECTORY_FLAGS
+from syncer.local.verbs.retention import Retention
 from syncer.local.verbs.trash import Trash
 from syncer.local.verbs.trashcan import Kept, TrashCan, find_kept
-from syncer.local.verbs.trashclock import Retention
 from syncer.state.statedb import StateDB
 
 

@@ -47,8 +47,8 @@ from syncer.local.safe_open import (
 from syncer.local.survey.digests import Digests, FolderPart, Surveyor
 from syncer.local.syscalls import status
 from syncer.local.twins.twins import Twins
+from syncer.local.verbs.retention import Retention
 from syncer.local.verbs.trash import Trash, why_removed
-from syncer.local.verbs.trashclock import Retention
 from syncer.ports.blocks import BlockSource, Fetcher
 from syncer.ports.local import PartLook
 from syncer.ports.localvalues import (

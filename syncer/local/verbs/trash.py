@@ -42,7 +42,7 @@ from syncer.errors import LocalChangedError, UnsafeNameError
 from syncer.local.folder.filehash import hash_file
 from syncer.local.safe_open import DIRECTORY_FLAGS, FILE_FLAGS, parent_directory, same_but_ctime, tag_of
 from syncer.local.syscalls import rename_noreplace, status
-from syncer.local.verbs.trashclock import Retention
+from syncer.local.verbs.retention import Retention
 from syncer.ports.localvalues import CopyName, Remove, content_of
 
 QUIET_S: Final = 60.0  # a program that wrote nothing for so long after its file was displaced has most likely let go

@@ -27,8 +27,8 @@ from syncer.errors import LocalChangedError, NotFoundError, UsageError
 from syncer.local.folder.private import TRASH
 from syncer.local.safe_open import DIRECTORY_FLAGS, open_directory, parent_directory
 from syncer.local.syscalls import rename_noreplace, status
+from syncer.local.verbs.retention import Retention
 from syncer.local.verbs.trash import ITEM, ORIGIN, Why, decode_entry, ident_of, new_folder, origin_of
-from syncer.local.verbs.trashclock import Retention
 
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFLNK: "symlink", stat.S_IFDIR: "directory"}
 

@@ -31,9 +31,9 @@ from syncer.errors import LocalChangedError, NoSpaceError, RootIdentityError
 from syncer.local.blocklists import BlockLists
 from syncer.local.options import RootOptions
 from syncer.local.safe_open import DIRECTORY_FLAGS
+from syncer.local.verbs.retention import Retention
 from syncer.local.verbs.trash import why_removed
 from syncer.local.verbs.trashcan import TrashCan
-from syncer.local.verbs.trashclock import Retention
 from syncer.local.volume.changes import REASONS, VolumeChanges
 from syncer.local.volume.mount import find_mount, verified
 from syncer.local.volume.observer import Connection, VolumeObserver

@@ -30,6 +30,7 @@ from syncer.errors import (
     CorruptionError,
     NotFoundError,
     RemoteUnavailableError,
+    RolledBackError,
     SyncerError,
 )
 from syncer.ports.blocks import BlockSource, VersionRef
@@ -376,7 +377,7 @@ class RepositoryClient:
         began_s = self._clock_s()
         try:
             self._heads = heads = await self._own.heads()  # before all else: a listing tells whether there is a store
-        except (CorruptionError, NotFoundError):
+        except (CorruptionError, NotFoundError, RolledBackError):
             await self.open()  # those of another repository, perhaps, or no store: then this says more
             raise
         self._is_ours = self._is_ours or bool(heads)  # our key has opened them

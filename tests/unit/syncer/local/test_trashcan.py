@@ -11,10 +11,9 @@ import pytest
 from syncer.core.model import RelPath
 from syncer.errors import NotFoundError, UsageError
 from syncer.local.verbs import trash as trash_module
-from syncer.local.verbs.retention import KEEP_S
+from syncer.local.verbs.retention import KEEP_S, Retention
 from syncer.local.verbs.trash import Why
 from syncer.local.verbs.trashcan import TrashCan, find_kept
-from syncer.local.verbs.trashclock import Retention
 from tests.kit.state import MemoryState
 from tests.unit.syncer.local.folders import Place, copy_name, new_place
 

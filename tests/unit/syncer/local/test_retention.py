@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.local.verbs.trashclock import Clock, Retention, age_s, gone_on
+from syncer.local.verbs.retention import Clock, Retention, age_s, gone_on
 from tests.kit.state import MemoryState
 
 DAY_S = 86_400.0
