@@ -10,10 +10,9 @@ from typing import Final
 import msgspec
 
 from blockfs.blocks.extents import block_count
-from blockfs.blocks.hashing import LEAF_IDS, object_hash
+from blockfs.blocks.hashing import LEAF_BYTES, LEAF_IDS, object_hash
 from blockfs.blocks.ids import ID_SIZE, PADDING_ID, ZERO_BLOCK, BlockId, ObjectHash
 
-_LEAF_BYTES: Final = LEAF_IDS * ID_SIZE
 _HOLES: Final = ZERO_BLOCK * LEAF_IDS
 
 
@@ -67,7 +66,7 @@ class BlockList(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def leaves(self) -> Iterator[bytes]:
         """The ids in runs of 256, in order; the last may be shorter."""
-        return (self.ids[at : at + _LEAF_BYTES] for at in range(0, len(self.ids), _LEAF_BYTES))
+        return (self.ids[at : at + LEAF_BYTES] for at in range(0, len(self.ids), LEAF_BYTES))
 
     def filled(self) -> Iterator[int]:
         """The indexes of blocks that are no holes, ascending. Long holes cost little."""
@@ -88,8 +87,8 @@ class BlockList(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def places_unlike(self, base: BlockList) -> Iterator[int]:
         """The indexes of blocks that differ from those of `base`, ascending; what is beyond its end differs, too."""
         assert base.block_size == self.block_size
-        for start in range(0, len(self.ids), _LEAF_BYTES):
-            mine, theirs = self.ids[start : start + _LEAF_BYTES], base.ids[start : start + _LEAF_BYTES]
+        for start in range(0, len(self.ids), LEAF_BYTES):
+            mine, theirs = self.ids[start : start + LEAF_BYTES], base.ids[start : start + LEAF_BYTES]
             if mine != theirs:
                 for at in range(0, len(mine), ID_SIZE):
                     if mine[at : at + ID_SIZE] != theirs[at : at + ID_SIZE]:

@@ -15,7 +15,7 @@ LEAF_IDS: Final = 256
 """Ids per leaf: 8 KiB values, a power of two so that a leaf is a Merkle subtree. Reasons in ADR 0003."""
 
 _LEAF_LEVELS: Final = 8  # 2**8 == LEAF_IDS
-_LEAF_BYTES: Final = LEAF_IDS * ID_SIZE
+LEAF_BYTES: Final = LEAF_IDS * ID_SIZE
 _LEAF_TAG: Final = b"blocksync-leaf-1\0"  # separates leaf keys from block ids and Merkle nodes
 
 
@@ -102,8 +102,8 @@ def _reduce(nodes: bytes) -> bytes:
     sha256 = hashlib.sha256
     parts: list[bytes] = []
     before = reduced = b""
-    for start in range(0, len(nodes), _LEAF_BYTES):
-        some = nodes[start : start + _LEAF_BYTES]
+    for start in range(0, len(nodes), LEAF_BYTES):
+        some = nodes[start : start + LEAF_BYTES]
         if some != before:
             before, reduced = some, b"".join([sha256(some[at : at + 64]).digest() for at in range(0, len(some), 64)])
         parts.append(reduced)

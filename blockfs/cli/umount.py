@@ -120,7 +120,9 @@ def _end(client: ControlClient, mount: Mount, *, seal: bool) -> None:
     finally:
         os.close(process)
     if failed is not None:
-        raise ChangesLostError(f"the mount has ended; of what was written last some is lost: {said(failed)}")
+        raise ChangesLostError(
+            f"the mount has ended; something that was written to it could not be saved: {said(failed)}"
+        )
 
 
 def _wait(process: int, pid: int, mount: Mount) -> None:

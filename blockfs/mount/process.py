@@ -53,7 +53,7 @@ ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 log = Log()
 
-_STAGING_FILES: Final = 16_384  # some 1.5 KB of kernel memory each; more with unsynced data are rare
+_STAGING_FILES: Final = 16_384  # each is an inode that the kernel keeps; more with unsynced data are rare
 _GIL_INTERVAL_S: Final = 0.0001  # a request that waits for a busy sealing thread waits this long, not Python's 5 ms
 
 

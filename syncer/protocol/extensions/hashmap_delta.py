@@ -16,7 +16,7 @@ import msgspec
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.extents import block_count
-from blockfs.blocks.hashing import LEAF_IDS
+from blockfs.blocks.hashing import LEAF_BYTES, LEAF_IDS
 from blockfs.blocks.ids import ID_SIZE, ZERO_BLOCK, ObjectHash
 from syncer.protocol.jsontext import MALFORMED
 from syncer.protocol.pithos.hashmap import (
@@ -37,7 +37,6 @@ MAX_DELTA_BYTES: Final = 16 << 20
 
 MAX_DELTA_IDS: Final = 1 << 17  # fit in, also as splices of one id each
 
-_LEAF_BYTES: Final = LEAF_IDS * ID_SIZE
 _HOLES: Final = ZERO_BLOCK * LEAF_IDS
 
 
@@ -112,7 +111,7 @@ def filled_runs(ids: bytes, first: int = 0) -> Iterator[Splice]:
 
 def _end_of_hole(ids: bytes, at: int) -> int:
     while ids.startswith(_HOLES, at):
-        at += _LEAF_BYTES
+        at += LEAF_BYTES
     while ids.startswith(ZERO_BLOCK, at):
         at += ID_SIZE
     return at
@@ -127,8 +126,8 @@ def differing_runs(old: bytes, new: bytes, first: int = 0) -> Iterator[Splice]:
         first: Index of the first of them.
     """
     begin: int | None = None
-    for leaf in range(0, len(new), _LEAF_BYTES):
-        end = min(leaf + _LEAF_BYTES, len(new))
+    for leaf in range(0, len(new), LEAF_BYTES):
+        end = min(leaf + LEAF_BYTES, len(new))
         if new[leaf:end] == old[leaf:end]:
             if begin is not None:
                 yield first + begin // ID_SIZE, new[begin:leaf]

@@ -3,7 +3,8 @@
 A push puts its commit, then its head; and a head is deleted only if another one builds on it
 (`maintenance.devices`). So where no head is, there was never any, or the store has lost them. Commits tell which: one
 that has parents was made by who saw heads. One without may be of a first push that is about to put its head, or was cut
-short right before; for an hour it is given the benefit of the doubt, and by its own device for ever. Packs and indexes
+short right before; for an hour it is given the benefit of the doubt, and by its own device for ever: the repository is
+empty until that push ends, and who has seen more in it stops all the same (`core.planner.safety`). Packs and indexes
 alone say nothing: they are what a first push leaves that was cut short earlier.
 
 Source: docs/design/repository.md, sections 14 to 16.
@@ -12,7 +13,7 @@ Source: docs/design/repository.md, sections 14 to 16.
 from __future__ import annotations
 
 from collections.abc import Collection
-from enum import IntEnum
+from enum import Enum
 from typing import Final
 
 from syncer.errors import NotFoundError
@@ -30,12 +31,11 @@ LOST: Final = (
 )
 
 
-class Headless(IntEnum):
-    """What it means that there is no head; of several commits the highest counts."""
+class Headless(Enum):
+    """What it means that there is no head; if a commit says `LOST`, that counts."""
 
-    NEW = 0
-    BEGUN = 1
-    LOST = 2
+    NEW = "new"
+    LOST = "lost"
 
 
 def judge_commit(commit: Commit, modified_ns: int, now_ns: int, mine: Collection[DeviceId]) -> Headless:
@@ -49,9 +49,8 @@ def judge_commit(commit: Commit, modified_ns: int, now_ns: int, mine: Collection
     """
     if commit.parents:
         return Headless.LOST
-    if commit.device in mine:
-        return Headless.NEW
-    return Headless.BEGUN if modified_ns + ON_ITS_WAY_NS > now_ns else Headless.LOST
+    is_on_its_way = commit.device in mine or modified_ns + ON_ITS_WAY_NS > now_ns
+    return Headless.NEW if is_on_its_way else Headless.LOST
 
 
 async def look_without_heads(objects: Objects, mine: Collection[DeviceId] = ()) -> Headless | None:
@@ -70,6 +69,7 @@ async def look_without_heads(objects: Objects, mine: Collection[DeviceId] = ()) 
     """
     blobs = await objects.store.listing(Kind.COMMIT.folder)
     found, now_ns = Headless.NEW, await objects.store.now_ns() if blobs else 0
+    has_commits = False
     for blob in blobs:
         if (name := commit_of(blob.name)) is None:
             continue
@@ -77,11 +77,11 @@ async def look_without_heads(objects: Objects, mine: Collection[DeviceId] = ()) 
             commit = (await objects.commits([name]))[name]
         except NotFoundError:
             continue  # it was collected, so there is a head by now
-        found = max(found, judge_commit(commit, blob.modified_ns, now_ns, mine))
+        has_commits, found = True, judge_commit(commit, blob.modified_ns, now_ns, mine)
         if found is Headless.LOST:
             break
     # Whoever's commit was just seen may have put its head since the listing that told of none.
-    return None if found is not Headless.NEW and await objects.heads() else found
+    return None if has_commits and await objects.heads() else found
 
 
 async def heads_there(objects: Objects) -> tuple[dict[DeviceId, Head], Headless]:

@@ -61,8 +61,8 @@ class OwnHead:
         """The heads of all devices, see `Objects.heads`; ours is as it should be.
 
         Raises:
-            RolledBackError: Ours is older, or another one, than what is remembered; or there should be some.
-            RemoteUnavailableError: Somebody is putting the first one at this moment.
+            RolledBackError: Ours is older, or another one, than what is remembered.
+            HeadsMissingError: There should be some.
         """
         while True:
             heads = await self._held_heads()
@@ -71,11 +71,6 @@ class OwnHead:
             match await look_without_heads(self._objects, () if self._own.sequence else self.devices):
                 case Headless.NEW:
                     return heads
-                case Headless.BEGUN:
-                    raise RemoteUnavailableError(
-                        "another device is just pushing first of all, or was cut short in that within the last hour: "
-                        "what it has committed is not to be seen yet; the next cycle looks again"
-                    )
                 case Headless.LOST:
                     raise HeadsMissingError(LOST)
                 case None:

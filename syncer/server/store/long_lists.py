@@ -12,7 +12,7 @@ import time
 from typing import Final, Self
 
 from blockfs.blocks.directory import BlockDirectory
-from blockfs.blocks.hashing import LEAF_IDS
+from blockfs.blocks.hashing import LEAF_BYTES
 from blockfs.blocks.ids import ID_SIZE, BlockId, LeafKey
 from syncer.server.catalogue import contents
 from syncer.server.catalogue.catalogue import Catalogue, Change
@@ -20,7 +20,6 @@ from syncer.server.catalogue.commits import Commits
 from syncer.server.errors import MissingBlocks
 from syncer.server.store.spool import IdSpool
 
-_LEAF_BYTES: Final = LEAF_IDS * ID_SIZE
 _BATCH_LEAVES: Final = 16
 """Looked at in one go: some milliseconds of processor time."""
 
@@ -64,7 +63,7 @@ class LongList:
 
     def _feed(self, ids: bytes) -> None:
         self._rest += ids
-        step = _BATCH_LEAVES * _LEAF_BYTES
+        step = _BATCH_LEAVES * LEAF_BYTES
         at = 0
         while len(self._rest) - at >= step:
             self._look_at(bytes(self._rest[at : at + step]))
@@ -121,7 +120,7 @@ class LongList:
     def _look_at(self, ids: bytes) -> None:
         """Find out about some leaves, and store what is new and may be named."""
         began = time.thread_time()
-        leaves = (ids[at : at + _LEAF_BYTES] for at in range(0, len(ids), _LEAF_BYTES))
+        leaves = (ids[at : at + LEAF_BYTES] for at in range(0, len(ids), LEAF_BYTES))
         with self._blocks.hold() as hold:
             with self._catalogue.reading() as view:
                 account = view.account(self._account)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from syncer.errors import CorruptionError, HeadsMissingError, RemoteUnavailableError, RolledBackError
+from syncer.errors import CorruptionError, HeadsMissingError, RolledBackError
 from syncer.remote.repository.client import RepositoryClient, Writer
 from syncer.remote.repository.format.history import Commit, CommitId, DeviceId, Vector
 from syncer.remote.repository.headless import ON_ITS_WAY_NS, Headless, judge_commit
@@ -33,8 +33,8 @@ def commit_of(device: DeviceId, parents: tuple[CommitId, ...]) -> Commit:
 @pytest.mark.parametrize(
     ("device", "parents", "age_ns", "says"),
     [
-        (OTHER, (), 0, Headless.BEGUN),
-        (OTHER, (), ON_ITS_WAY_NS - 1, Headless.BEGUN),
+        (OTHER, (), 0, Headless.NEW),
+        (OTHER, (), ON_ITS_WAY_NS - 1, Headless.NEW),
         (OTHER, (), ON_ITS_WAY_NS, Headless.LOST),
         (OTHER, (CommitId(bytes(32)),), 0, Headless.LOST),
         (ONE, (), 0, Headless.NEW),
@@ -151,28 +151,45 @@ def test_a_new_repository_is_empty_and_nothing_is_wrong_with_it() -> None:
 @pytest.mark.parametrize("at", range(1, 12))
 @pytest.mark.parametrize("after", [False, True])
 def test_a_first_push_that_died_anywhere_is_in_nobodys_way(at: int, after: bool) -> None:
-    """Only a commit of the last hour has others wait; its own device goes on at once, and what is left is collected."""
+    """Others see nothing of it, and go on; its own device goes on, too, and what is left is collected."""
 
     async def scenario(place: Place) -> None:
         with contextlib.suppress(DiedError):
             await pushed(place, 1, "file", Mortal(place, at, after=after))
         has_commit, has_head = place.count("commits/"), place.count("heads/")
         assert await place.problems() == []
-        if has_commit and not has_head:
-            with pytest.raises(RemoteUnavailableError, match="just pushing first of all"):
-                await listed(place.client(2))
-        else:
-            await listed(place.client(2))
-            if not has_commit:
-                place.now_ns += GRACE_NS + HOUR_NS
-                assert (await place.collect()).condemned_packs == place.count("packs/")
-                place.now_ns += GRACE_NS + HOUR_NS
-                await place.collect()
-                assert place.count("packs/") == 0
+        assert set(await listed(place.client(2))) == ({b"file"} if has_head else set())
+        if not has_commit:
+            place.now_ns += GRACE_NS + HOUR_NS
+            assert (await place.collect()).condemned_packs == place.count("packs/")
+            place.now_ns += GRACE_NS + HOUR_NS
+            await place.collect()
+            assert place.count("packs/") == 0
         if not has_head:
             await pushed(place, 1, "file")
         place.now_ns += GRACE_NS + HOUR_NS
         assert set(await listed(place.client(2))) == {b"file"}
+        await place.collect()
+        assert await place.problems() == []
+
+    play(scenario)
+
+
+def test_two_first_pushes_at_once_are_both_there_in_the_end() -> None:
+    """Also if one was cut short between its commit and its head, and the other one came in between."""
+
+    async def scenario(place: Place) -> None:
+        puts = 0
+        while not place.count("commits/"):
+            puts += 1
+            place.objects.clear()
+            with contextlib.suppress(DiedError):
+                await pushed(place, 1, "one", Mortal(place, puts, after=True))
+        assert place.count("heads/") == 0
+        await pushed(place, 2, "two")
+        await pushed(place, 1, "one")
+        assert set(await listed(place.client(3))) == {b"one", b"two"}
+        place.now_ns += GRACE_NS + HOUR_NS
         await place.collect()
         assert await place.problems() == []
 
