@@ -350,6 +350,7 @@ class Cycle:
 
         Both sides keep what is ignored. Without a row it is new on both, should it ever be synced again.
         """
+        self._rules = look.seen.rules
         if look.orders:
             await trio.to_thread.run_sync(self._state.record, look.came_true, list(look.orders))
         if look.untracked:
@@ -392,7 +393,6 @@ class Cycle:
 
     async def _carry_out(self, plan: Plan, look: Look) -> bool:
         """Do it, and record it. True if the base has all that was done."""
-        self._rules = look.seen.rules
         step = self._options.step
         outcome = Outcome(look.base, plan)
         files = LocalFiles(outcome, plan, await self._beside(plan, look))

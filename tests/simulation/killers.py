@@ -35,5 +35,4 @@ KILLERS: Final = {
     "what-is-gone-in-a-part-takes-nothing-along": 45,
     "what-leaves-a-moved-directory-moves-as-a-whole": 101551,
     "rows-lose-the-directory-above": 6764,
-    "what-moves-over-an-equal-file-is-that-file": 81886,
 }

@@ -427,15 +427,6 @@ MUTANTS = (
         in_parts=True,
         first=6_700,
     ),
-    # --- faults
-    Mutant(
-        "what-moves-over-an-equal-file-is-that-file",
-        "identify",
-        "        self._by_moved_over()\n",
-        "",
-        in_parts=True,
-        first=81_800,
-    ),
 )
 
 

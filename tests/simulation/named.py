@@ -102,6 +102,13 @@ NAMED: Final = (
         "core/test_safety.py::test_a_listing_from_before_our_own_writes_is_refused",
     ),
     Named(
+        "what-moves-over-an-equal-file-is-that-file",
+        "core.planner.identify",
+        "        self._by_moved_over()\n",
+        "",
+        "core/test_identify.py::test_what_is_moved_over_an_equal_file_keeps_its_identity",
+    ),
+    Named(
         "the-oldest-of-moved-over-rows-counts",
         "core.planner.identify",
         "        first, second = self.base.rows[one], self.base.rows[other]\n",
