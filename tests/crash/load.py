@@ -116,3 +116,4 @@ def main(mount: Path, volume: Path, folder: Path, logs: Path, number: int, seed:
 
 if __name__ == "__main__":
     main(*(Path(argument) for argument in sys.argv[1:5]), int(sys.argv[5]), int(sys.argv[6]))
+    os._exit(0)  # an interpreter that ends as usual can be killed by SIGTERM, which may come at any time
