@@ -117,7 +117,9 @@ def test_a_body_behind_an_offer_of_http_2_is_stored(address: str, pieces: list[b
 
 
 def test_an_offer_of_http_2_with_an_empty_body_is_answered(address: str) -> None:
-    assert talk(address, b"PUT /v1/alice/c HTTP/1.1\r\n" + OFFER + b"Content-Length: 0\r\n\r\n").startswith(b"HTTP/1.1 20")
+    assert talk(address, b"PUT /v1/alice/c HTTP/1.1\r\n" + OFFER + b"Content-Length: 0\r\n\r\n").startswith(
+        b"HTTP/1.1 20"
+    )
 
 
 def test_a_broken_body_of_a_request_that_waits_is_not_the_reply_to_the_one_before(address: str) -> None:

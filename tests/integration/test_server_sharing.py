@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -256,3 +259,45 @@ def test_a_write_that_lacks_blocks_shares_nothing_in_whichever_form_it_came(alic
     hashes = json.dumps({"bytes": BLOCK, "hashes": [(b"?" * 32).hex()]}).encode()
     assert alice("PUT", "/c/f?hashmap&format=json", hashes, **wanted).status == 409
     assert bob("GET", "/c/f").status == 403
+
+
+def test_who_may_read_is_not_changed_where_a_condition_does_not_hold(alice: Client, bob: Client) -> None:
+    first = alice("PUT", "/c/f", b"one").version
+    alice("PUT", "/c/f", b"two")
+    wanted = {"X_Object_Sharing": "read=bob", "X_If_Object_Version": str(first)}
+    assert alice("POST", "/c/f?update", **wanted).status == 412
+    assert alice("POST", "/c/f?update", X_Object_Meta_A="b", **wanted).status == 412
+    assert alice("POST", "/c/f", **wanted).status == 412
+    assert bob("GET", "/c/f").status == 403
+    assert share(alice, "/c/f").status == 202
+    assert alice("PUT", "/c/f", b"three", X_Object_Sharing="read=", If_None_Match="*").status == 412
+    assert bob("GET", "/c/f").body == b"two"
+    assert alice("POST", "/c/f", X_Object_Meta_A="b", X_Object_Sharing="read=").status == 202
+    assert bob("GET", "/c/f").status == 403
+
+
+def announce(address: str, megabytes: int) -> socket.socket:
+    """A request of bob's that needs three times as much memory, and whose body does not come."""
+    host, port = address.split(":")
+    connection = socket.create_connection((host, int(port)), timeout=60)
+    head = f"POST /v1/bob/mine?bulk HTTP/1.1\r\nHost: h\r\nX-Auth-Token: token-bob\r\nContent-Length: {megabytes << 20}"
+    connection.sendall(f"{head}\r\n\r\n".encode())
+    time.sleep(0.5)
+    return connection
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize("what", ["", "?hashmap&format=json"])
+def test_a_reader_who_had_to_wait_is_not_shown_what_was_not_shared_any_more(
+    address: str, alice: Client, bob: Client, what: str
+) -> None:
+    alice("PUT", "/c/f", b"for bob", X_Object_Sharing="read=bob")
+    waiting = [announce(address, 64), announce(address, 21)]  # of 256 MiB there is 1 left
+    with ThreadPoolExecutor(1) as pool:
+        reply = pool.submit(bob, "GET", f"/c/f{what}")
+        time.sleep(1)
+        assert not reply.done()
+        assert alice("PUT", "/c/f", b"secret", X_Object_Sharing="read=").status == 201
+        for connection in waiting:
+            connection.close()
+        assert reply.result(60).status == 403

@@ -96,7 +96,7 @@ def _route(
         order = parse(asked)
         if readers is None:
             return await act(call, order)
-        return await sharing.writing(call, asked.place, readers, partial(act, call, order))
+        return await sharing.writing(call, asked, readers, partial(act, call, order))
 
     return Route(who=who, method=method, level=level, mark=text, serve=serve, applies=applies, needs=needs)
 

@@ -22,14 +22,14 @@ async def admit(call: Call, asked: Asked) -> None:
     await call.run(call.store.shares.require_readable, call.account, asked.place, shared_version(asked))
 
 
-async def writing(call: Call, place: Place, readers: list[str], write: Callable[[], Awaitable[Response]]) -> Response:
+async def writing(call: Call, asked: Asked, readers: list[str], write: Callable[[], Awaitable[Response]]) -> Response:
     """Write, and let these and no others read what is written.
 
     Who must not see the new content loses sight before it is there; who may gets it afterwards.
     """
-    await call.run(call.store.shares.narrow, place, readers)
+    await call.run(call.store.shares.narrow, asked.place, readers, asked.conditions())
     written = await write()
-    await call.run(call.store.shares.share, place, readers)
+    await call.run(call.store.shares.share, asked.place, readers)
     return written
 
 

@@ -209,7 +209,7 @@ def put(change: Change, draft: Draft) -> ObjectState:
 
 
 def set_meta(change: Change, order: MetaOrder) -> ObjectState:
-    """Change an object's metadata, type and header fields: a new version with the same content.
+    """Change an object's metadata, type, header fields and readers: a new version with the same content.
 
     Raises:
         NotFound: No such container or object.
@@ -230,6 +230,8 @@ def set_meta(change: Change, order: MetaOrder) -> ObjectState:
         modified_us=change.stamp_us(),
         modified_by=place.account,
     )
+    if order.readers is not None:
+        share(change, place, order.readers)
     return _append(change, place, found, record)
 
 
@@ -403,13 +405,15 @@ def forget(change: Change, serial: int) -> None:
         serial = previous
 
 
-def share(change: Change, place: Place, readers: Sequence[str]) -> None:
+def share(change: Change, place: Place, readers: Sequence[str], conditions: Conditions = UNCONDITIONAL) -> None:
     """Let these accounts and no others read an object.
 
     Raises:
         NotFound: No such container or object.
+        PreconditionFailed: A condition doesn't hold.
     """
     found = look(change, place)
+    require(conditions, found)
     row, _ = found.existing()
     shown = sharing.SharedName(owner=place.account, container=place.container, name=place.name)
     sharing.share(change, found.account_id, found.container.container_id, row.slot, readers, shown)

@@ -40,6 +40,7 @@ class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
         conditions: On it.
         joins: An object with a manifest has the content of its segments, as they are now.
         tells: Only what a HEAD tells is wanted: segments that a manifest lists are not looked at.
+        reader: Another account, that must be let read it at this very moment; "": the owner.
     """
 
     place: Place
@@ -47,6 +48,7 @@ class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
     conditions: Conditions = UNCONDITIONAL
     joins: bool = False
     tells: bool = False
+    reader: str = ""
 
 
 class WriteOrder(msgspec.Struct, frozen=True, kw_only=True):

@@ -108,6 +108,7 @@ def read(asked: Asked) -> ReadOrder:
         conditions=asked.conditions(),
         joins=_joins(asked) and not asked.is_foreign,
         tells=asked.method == "HEAD",
+        reader=asked.account if asked.is_foreign else "",
     )
 
 
