@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
-import socket
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -276,28 +273,11 @@ def test_who_may_read_is_not_changed_where_a_condition_does_not_hold(alice: Clie
     assert bob("GET", "/c/f").status == 403
 
 
-def announce(address: str, megabytes: int) -> socket.socket:
-    """A request of bob's that needs three times as much memory, and whose body does not come."""
-    host, port = address.split(":")
-    connection = socket.create_connection((host, int(port)), timeout=60)
-    head = f"POST /v1/bob/mine?bulk HTTP/1.1\r\nHost: h\r\nX-Auth-Token: token-bob\r\nContent-Length: {megabytes << 20}"
-    connection.sendall(f"{head}\r\n\r\n".encode())
-    time.sleep(0.5)
-    return connection
-
-
-@pytest.mark.usefixtures("own")
-@pytest.mark.parametrize("what", ["", "?hashmap&format=json"])
-def test_a_reader_who_had_to_wait_is_not_shown_what_was_not_shared_any_more(
-    address: str, alice: Client, bob: Client, what: str
-) -> None:
+def test_a_put_that_is_refused_leaves_the_readers_as_they_were(alice: Client, bob: Client) -> None:
     alice("PUT", "/c/f", b"for bob", X_Object_Sharing="read=bob")
-    waiting = [announce(address, 64), announce(address, 21)]  # of 256 MiB there is 1 left
-    with ThreadPoolExecutor(1) as pool:
-        reply = pool.submit(bob, "GET", f"/c/f{what}")
-        time.sleep(1)
-        assert not reply.done()
-        assert alice("PUT", "/c/f", b"secret", X_Object_Sharing="read=").status == 201
-        for connection in waiting:
-            connection.close()
-        assert reply.result(60).status == 403
+    assert alice("PUT", "/c/f", b"for nobody", X_Object_Sharing="read=", ETag="0" * 32).status == 422
+    hashes = json.dumps({"bytes": BLOCK, "hashes": [(b"?" * 32).hex()]}).encode()
+    lacking = alice("PUT", "/c/f?hashmap&format=json", hashes, X_Object_Sharing="read=", Content_Type=STREAM)
+    assert lacking.status == 409
+    assert alice("PUT", "/c/f", b"", X_Object_Sharing="read=", X_Copy_From="/c/none").status == 404
+    assert bob("GET", "/c/f").body == b"for bob"

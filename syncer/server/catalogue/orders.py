@@ -62,6 +62,7 @@ class WriteOrder(msgspec.Struct, frozen=True, kw_only=True):
         manifest: See `VersionRecord`.
         fields: See `VersionRecord`; those it had are dropped, too.
         md5: What the body must have, in hex; None: any.
+        readers: Which accounts may read it from then on; None: as before.
     """
 
     place: Place
@@ -71,6 +72,7 @@ class WriteOrder(msgspec.Struct, frozen=True, kw_only=True):
     manifest: str = ""
     fields: Mapping[str, str] = msgspec.field(default_factory=dict)
     md5: str | None = None
+    readers: list[str] | None = None
 
 
 class MetaOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,6 +134,7 @@ class TransferOrder(msgspec.Struct, frozen=True, kw_only=True):
         fields: Header fields that are added or replaced; see `VersionRecord`.
         is_fresh: The metadata and header fields that it had are left behind.
         has_room: The quotas were looked at already, for all objects of a subtree together.
+        readers: Which accounts may read it under its new name from then on; None: as what was there.
     """
 
     source: Conditions = UNCONDITIONAL
@@ -141,6 +144,7 @@ class TransferOrder(msgspec.Struct, frozen=True, kw_only=True):
     fields: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_fresh: bool = False
     has_room: bool = False
+    readers: list[str] | None = None
 
     def applied_to(self, record: VersionRecord) -> VersionRecord:
         """A version with the new type and metadata.

@@ -38,24 +38,6 @@ class Shares:
         """Let these accounts and no others read an object."""
         self._commits.run(lambda change: objects.share(change, place, readers, conditions))
 
-    def narrow(self, place: Place, readers: Sequence[str], conditions: Conditions) -> None:
-        """Take an object away from all but these, before it gets a content that the others must not see.
-
-        Raises:
-            NotFound: There is no such container.
-            PreconditionFailed: A condition doesn't hold: it will not get that content.
-        """
-
-        def act(change: Change) -> None:
-            found = objects.look(change, place)
-            objects.require(conditions, found)
-            if found.row is not None and found.version is not None:
-                now = sharing.readers(change, found.row.slot)
-                if not set(now) <= set(readers):
-                    objects.share(change, place, [reader for reader in now if reader in readers])
-
-        self._commits.run(act)
-
     def told(self, place: Place) -> tuple[str, list[str]] | None:
         """What replies about an object tell: the nearest name whose sharing holds for it, and who may read."""
         with self._catalogue.reading() as view:
