@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -73,3 +75,60 @@ def test_blanks_around_a_value_are_not_of_it(address: str) -> None:
     client.token = "token-alice\t"
     assert client("HEAD", "/c/blanks").status == 200
     client.close()
+
+
+def talk(address: str, *pieces: bytes) -> bytes:
+    """All that is answered until the server hangs up, or is silent."""
+    host, port = address.split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as connection:
+        for piece in pieces:
+            connection.sendall(piece)
+            time.sleep(0.2)
+        answer = b""
+        with contextlib.suppress(TimeoutError):
+            while piece := connection.recv(1 << 16):
+                answer += piece
+    return answer
+
+
+AUTH = b"Host: h\r\nX-Auth-Token: token-alice\r\n"
+OFFER = AUTH + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"Content-Length: 11\r\n\r\nhello world"],
+        [b"Content-Length: 11\r\n\r\n", b"hello ", b"world"],
+        [b"Content-Length: 11\r\n\r\nhello ", b"world"],
+        [b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", b"6\r\n world\r\n0\r\n\r\n"],
+    ],
+)
+def test_a_body_behind_an_offer_of_http_2_is_stored(address: str, pieces: list[bytes]) -> None:
+    client = Client(address)
+    assert client("PUT", "/c").status in {201, 202}
+    get = b"GET /v1/alice/c/offer HTTP/1.1\r\n" + AUTH + b"Connection: close\r\n\r\n"
+    head = b"PUT /v1/alice/c/offer HTTP/1.1\r\n" + OFFER + pieces[0]
+    answer = talk(address, head, *pieces[1:], get)
+    assert answer.startswith(b"HTTP/1.1 201")
+    assert answer.endswith(b"\r\n\r\nhello world")
+    assert client("GET", "/c/offer").body == b"hello world"
+    client.close()
+
+
+def test_an_offer_of_http_2_with_an_empty_body_is_answered(address: str) -> None:
+    assert talk(address, b"PUT /v1/alice/c HTTP/1.1\r\n" + OFFER + b"Content-Length: 0\r\n\r\n").startswith(
+        b"HTTP/1.1 20"
+    )
+
+
+def test_a_broken_body_of_a_request_that_waits_is_not_the_reply_to_the_one_before(address: str) -> None:
+    client = Client(address)
+    assert client("PUT", "/c").status in {201, 202}
+    content = bytes(8 << 20)
+    client("PUT", "/c/long", content)
+    client.close()
+    broken = b"PUT /v1/alice/c/broken HTTP/1.1\r\n" + AUTH + b"Transfer-Encoding: chunked\r\n\r\nZZ\r\n"
+    answer = talk(address, b"GET /v1/alice/c/long HTTP/1.1\r\n" + AUTH + b"\r\n" + broken)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert answer.partition(b"\r\n\r\n")[2] == content

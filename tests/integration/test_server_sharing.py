@@ -256,3 +256,28 @@ def test_a_write_that_lacks_blocks_shares_nothing_in_whichever_form_it_came(alic
     hashes = json.dumps({"bytes": BLOCK, "hashes": [(b"?" * 32).hex()]}).encode()
     assert alice("PUT", "/c/f?hashmap&format=json", hashes, **wanted).status == 409
     assert bob("GET", "/c/f").status == 403
+
+
+def test_who_may_read_is_not_changed_where_a_condition_does_not_hold(alice: Client, bob: Client) -> None:
+    first = alice("PUT", "/c/f", b"one").version
+    alice("PUT", "/c/f", b"two")
+    wanted = {"X_Object_Sharing": "read=bob", "X_If_Object_Version": str(first)}
+    assert alice("POST", "/c/f?update", **wanted).status == 412
+    assert alice("POST", "/c/f?update", X_Object_Meta_A="b", **wanted).status == 412
+    assert alice("POST", "/c/f", **wanted).status == 412
+    assert bob("GET", "/c/f").status == 403
+    assert share(alice, "/c/f").status == 202
+    assert alice("PUT", "/c/f", b"three", X_Object_Sharing="read=", If_None_Match="*").status == 412
+    assert bob("GET", "/c/f").body == b"two"
+    assert alice("POST", "/c/f", X_Object_Meta_A="b", X_Object_Sharing="read=").status == 202
+    assert bob("GET", "/c/f").status == 403
+
+
+def test_a_put_that_is_refused_leaves_the_readers_as_they_were(alice: Client, bob: Client) -> None:
+    alice("PUT", "/c/f", b"for bob", X_Object_Sharing="read=bob")
+    assert alice("PUT", "/c/f", b"for nobody", X_Object_Sharing="read=", ETag="0" * 32).status == 422
+    hashes = json.dumps({"bytes": BLOCK, "hashes": [(b"?" * 32).hex()]}).encode()
+    lacking = alice("PUT", "/c/f?hashmap&format=json", hashes, X_Object_Sharing="read=", Content_Type=STREAM)
+    assert lacking.status == 409
+    assert alice("PUT", "/c/f", b"", X_Object_Sharing="read=", X_Copy_From="/c/none").status == 404
+    assert bob("GET", "/c/f").body == b"for bob"

@@ -127,3 +127,23 @@ def test_a_part_needs_to_know_where(alice: Client) -> None:
     assert alice("POST", "/c/f?update", Content_Range="bytes */*", X_Source_Object="/c/none").status == 404
     assert alice("POST", "/c/none?update", b"x", Content_Type=STREAM, Content_Range="bytes */*").status == 404
     assert alice("GET", "/c/f").body == b"xyz"
+
+
+@pytest.mark.parametrize("method", ["MOVE", "COPY"])
+def test_a_subtree_that_goes_to_where_it_lies_below_overtakes_nothing_of_its_own(alice: Client, method: str) -> None:
+    names = ["a/b", "a/b/b", "a/b/x", "a/b/b/x", "a/b/b/b/x"]
+    for name in names:
+        assert alice("PUT", f"/c/{name}", name.encode()).status == 201
+    assert alice(method, "/c/a/b?delimiter=/", Destination="/c/a").status == 201
+    found = {name: alice("GET", f"/c/{name}").body.decode() for name in alice.names("c")}
+    expected = {f"a{name.removeprefix('a/b')}": name for name in names}
+    assert found == (expected if method == "MOVE" else dict(zip(names, names, strict=True)) | expected)
+
+
+def test_a_subtree_that_goes_to_longer_names_overtakes_nothing_of_its_own(alice: Client) -> None:
+    names = ["a", "abba", "abbba", "abbbba"]
+    for name in names:
+        assert alice("PUT", f"/c/{name}", name.encode()).status == 201
+    assert alice("MOVE", "/c/a?delimiter=bb", Destination="/c/ab").status == 201
+    found = {name: alice("GET", f"/c/{name}").body.decode() for name in alice.names("c")}
+    assert found == {f"ab{name[1:]}": name for name in names}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
@@ -87,16 +86,11 @@ def _route(
 ) -> Route:
     text, applies = mark if isinstance(mark, tuple) else (mark, _has(mark))
     admits = who is Who.READERS and level is Level.OBJECT
-    may_share = method == "PUT" and level is Level.OBJECT
 
     async def serve(call: Call, asked: Asked) -> Response:
         if admits:
             await sharing.admit(call, asked)
-        readers = asked.readers() if may_share else None
-        order = parse(asked)
-        if readers is None:
-            return await act(call, order)
-        return await sharing.writing(call, asked.place, readers, partial(act, call, order))
+        return await act(call, parse(asked))
 
     return Route(who=who, method=method, level=level, mark=text, serve=serve, applies=applies, needs=needs)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from functools import partial
 
 from starlette.responses import Response
@@ -20,17 +19,6 @@ from syncer.server.http.object_orders import shared_version
 async def admit(call: Call, asked: Asked) -> None:
     """Go on for a reader of an object, or refuse, before anything else is looked at."""
     await call.run(call.store.shares.require_readable, call.account, asked.place, shared_version(asked))
-
-
-async def writing(call: Call, place: Place, readers: list[str], write: Callable[[], Awaitable[Response]]) -> Response:
-    """Write, and let these and no others read what is written.
-
-    Who must not see the new content loses sight before it is there; who may gets it afterwards.
-    """
-    await call.run(call.store.shares.narrow, place, readers)
-    written = await write()
-    await call.run(call.store.shares.share, place, readers)
-    return written
 
 
 async def head_account(call: Call, at: Place) -> Response:

@@ -58,10 +58,9 @@ async def transfer(call: Call, order: Transfer) -> Response:
 
 async def post_meta(call: Call, order: MetaOrder) -> Response:
     """Metadata, and who may read."""
-    if order.readers is not None:
-        await call.run(call.store.shares.share, order.place, order.readers)
-        if order.keeps_meta and not (order.meta or order.fields):  # no new version for that
-            return reply(202)
+    if order.readers is not None and order.keeps_meta and not (order.meta or order.fields):  # no new version for that
+        await call.run(call.store.shares.share, order.place, order.readers, order.conditions)
+        return reply(202)
     return _written(call, 202, await call.run(call.store.set_meta, order))
 
 

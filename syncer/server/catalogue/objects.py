@@ -205,11 +205,14 @@ def put(change: Change, draft: Draft) -> ObjectState:
         manifest=order.manifest,
         fields=order.fields,
     )
-    return _append(change, order.place, found, record)
+    state = _append(change, order.place, found, record)
+    if order.readers is not None:
+        share(change, order.place, order.readers)
+    return state
 
 
 def set_meta(change: Change, order: MetaOrder) -> ObjectState:
-    """Change an object's metadata, type and header fields: a new version with the same content.
+    """Change an object's metadata, type, header fields and readers: a new version with the same content.
 
     Raises:
         NotFound: No such container or object.
@@ -230,6 +233,8 @@ def set_meta(change: Change, order: MetaOrder) -> ObjectState:
         modified_us=change.stamp_us(),
         modified_by=place.account,
     )
+    if order.readers is not None:
+        share(change, place, order.readers)
     return _append(change, place, found, record)
 
 
@@ -270,7 +275,7 @@ def move(change: Change, source: Place, destination: Place, order: TransferOrder
         require_room_for_transfers(change, [(found, target)], moves=True)
     _bury(change, source, found)
     _, container = containers.existing(change, destination.account, destination.container)  # may be the same one
-    return _install(change, destination, replace(target, container=container), record)
+    return _install(change, destination, replace(target, container=container), record, order)
 
 
 def copy(
@@ -311,10 +316,10 @@ def copy(
     if source.account != destination.account:
         contents.grant(change, target.account_id, contents.leaf_keys(change, original, block_size))
     uuid = fresh_uuid if target.version is None else target.version.uuid
-    return _install(change, destination, target, replace(order.applied_to(original), uuid=uuid))
+    return _install(change, destination, target, replace(order.applied_to(original), uuid=uuid), order)
 
 
-def _install(change: Change, place: Place, target: Found, record: VersionRecord) -> ObjectState:
+def _install(change: Change, place: Place, target: Found, record: VersionRecord, order: TransferOrder) -> ObjectState:
     """Make a version of another name the current one of this place."""
     installed = replace(
         record,
@@ -323,7 +328,10 @@ def _install(change: Change, place: Place, target: Found, record: VersionRecord)
         modified_us=change.stamp_us(),
         modified_by=place.account,
     )
-    return _append(change, place, target, installed)
+    state = _append(change, place, target, installed)
+    if order.readers is not None:
+        share(change, place, order.readers)
+    return state
 
 
 def require(conditions: Conditions, found: Found) -> None:
@@ -403,13 +411,15 @@ def forget(change: Change, serial: int) -> None:
         serial = previous
 
 
-def share(change: Change, place: Place, readers: Sequence[str]) -> None:
+def share(change: Change, place: Place, readers: Sequence[str], conditions: Conditions = UNCONDITIONAL) -> None:
     """Let these accounts and no others read an object.
 
     Raises:
         NotFound: No such container or object.
+        PreconditionFailed: A condition doesn't hold.
     """
     found = look(change, place)
+    require(conditions, found)
     row, _ = found.existing()
     shown = sharing.SharedName(owner=place.account, container=place.container, name=place.name)
     sharing.share(change, found.account_id, found.container.container_id, row.slot, readers, shown)

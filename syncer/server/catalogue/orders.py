@@ -40,6 +40,7 @@ class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
         conditions: On it.
         joins: An object with a manifest has the content of its segments, as they are now.
         tells: Only what a HEAD tells is wanted: segments that a manifest lists are not looked at.
+        reader: Another account, that must be let read it at this very moment; "": the owner.
     """
 
     place: Place
@@ -47,6 +48,7 @@ class ReadOrder(msgspec.Struct, frozen=True, kw_only=True):
     conditions: Conditions = UNCONDITIONAL
     joins: bool = False
     tells: bool = False
+    reader: str = ""
 
 
 class WriteOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +62,7 @@ class WriteOrder(msgspec.Struct, frozen=True, kw_only=True):
         manifest: See `VersionRecord`.
         fields: See `VersionRecord`; those it had are dropped, too.
         md5: What the body must have, in hex; None: any.
+        readers: Which accounts may read it from then on; None: as before.
     """
 
     place: Place
@@ -69,6 +72,7 @@ class WriteOrder(msgspec.Struct, frozen=True, kw_only=True):
     manifest: str = ""
     fields: Mapping[str, str] = msgspec.field(default_factory=dict)
     md5: str | None = None
+    readers: list[str] | None = None
 
 
 class MetaOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +134,7 @@ class TransferOrder(msgspec.Struct, frozen=True, kw_only=True):
         fields: Header fields that are added or replaced; see `VersionRecord`.
         is_fresh: The metadata and header fields that it had are left behind.
         has_room: The quotas were looked at already, for all objects of a subtree together.
+        readers: Which accounts may read it under its new name from then on; None: as what was there.
     """
 
     source: Conditions = UNCONDITIONAL
@@ -139,6 +144,7 @@ class TransferOrder(msgspec.Struct, frozen=True, kw_only=True):
     fields: Mapping[str, str] = msgspec.field(default_factory=dict)
     is_fresh: bool = False
     has_room: bool = False
+    readers: list[str] | None = None
 
     def applied_to(self, record: VersionRecord) -> VersionRecord:
         """A version with the new type and metadata.

@@ -14,7 +14,7 @@ from typing import Any, Final
 import httptools
 import msgspec
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from syncer.server.http.guests import Guest, Guests
 from syncer.server.http.throttle import Journal
@@ -33,6 +33,8 @@ MAX_FRAMING_BYTES: Final = 64 << 10
 
 MAX_PIPELINED: Final = 16
 """Requests that wait for the one before; what comes behind them is not read, and the connection ends after them."""
+
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
 GUEST_OF: Final = "guest"
 RECEPTION_OF: Final = "reception"
@@ -97,6 +99,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._keep_alive_s = self.timeout_keep_alive
         self._guest = guest
         self._early = b""  # what TLS hands over before it says that there is a connection
+        self._skips_body = self._is_resuming = False  # see `_resume`
+        self._before: RequestResponseCycle | None = None  # the request before the one that is being read
         self._phase = _Phase.BEFORE
         self._line_bytes = self._head_bytes = self._headers = 0  # of the head that is being parsed
         self._idle_bytes = 0  # received since the last progress: one header, or one trailer, may have no end
@@ -143,7 +147,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._progressed = False
         try:
-            self.parser.feed_data(data)
+            self._parse(data)
         except httptools.HttpParserUpgrade:
             self._end_after_reply()  # what follows would be another protocol
             return
@@ -181,8 +185,32 @@ class BoundedProtocol(HttpToolsProtocol):
 
     # --- the parser
 
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if not self._skips_body:
+                raise
+            self._resume()
+            self._parse(data[upgrade.args[0] :])
+
+    def _resume(self) -> None:
+        """Read a body behind an offer of another protocol, which is not taken up.
+
+        The parser takes all behind such a head for that protocol: another one, told how long the body is, goes on.
+        """
+        framing = [(name, value) for name, value in self.headers if name in _FRAMING]
+        head = b"".join([b"%b: %b\r\n" % field for field in framing])
+        self._skips_body, self._is_resuming = False, True
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn's
+        self.parser.feed_data(b"PUT / HTTP/1.1\r\n" + head + b"\r\n")
+        self._is_resuming = False
+
     def on_message_begin(self) -> None:
         """A request begins."""
+        if self._is_resuming:
+            return
         if len(self.pipeline) >= MAX_PIPELINED:
             self._refusal = "429 Too Many Requests"
             raise _Refused
@@ -193,6 +221,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         """Some of the request line."""
+        if self._is_resuming:
+            return
         self._line_bytes += len(url)
         if self._line_bytes > MAX_LINE_BYTES:
             self._too_long()
@@ -201,7 +231,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """One header; behind the body, where it would join the request's head unseen, it is nothing to us."""
-        if self._phase is not _Phase.HEAD:
+        if self._phase is not _Phase.HEAD:  # a head that is resumed is one that was read
             return
         self._headers += 1
         if self._headers > MAX_HEADERS:
@@ -211,6 +241,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """The body begins, unless the target names no path: then what is refused is still a head."""
+        if self._is_resuming:
+            return
+        self._before = self.cycle
+        self._skips_body = self.parser.should_upgrade() and any(name in _FRAMING for name, _ in self.headers)
         super().on_headers_complete()
         self._phase = _Phase.BODY
         self._progressed = True
@@ -227,6 +261,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """The request is here as a whole."""
+        if self._skips_body:
+            return
         self._phase = _Phase.BEFORE
         self._progressed = True
         if self.cycle.response_complete:
@@ -272,6 +308,10 @@ class BoundedProtocol(HttpToolsProtocol):
         """Say why, if nothing else is being said, and end the connection."""
         if event:
             self._warn(event, status=status.partition(" ")[0])
+        if self._phase is _Phase.BODY and self.pipeline:  # nobody looks at it yet: the one before is being answered
+            assert self._before is not None
+            self.pipeline.popleft()
+            self._phase, self.cycle = _Phase.BEFORE, self._before
         if self._phase is not _Phase.BODY and self.cycle is not None and not self.cycle.response_complete:
             self._end_after_reply()  # of the requests before: theirs are the replies that the client waits for
             return

@@ -108,6 +108,7 @@ def read(asked: Asked) -> ReadOrder:
         conditions=asked.conditions(),
         joins=_joins(asked) and not asked.is_foreign,
         tells=asked.method == "HEAD",
+        reader=asked.account if asked.is_foreign else "",
     )
 
 
@@ -146,6 +147,7 @@ def put_content(asked: Asked) -> WriteOrder:
         manifest="" if manifest is None else swift.parse_manifest(manifest),
         fields=asked.kept_fields(),
         md5=None if md5 is None else md5.strip('"').lower(),
+        readers=asked.readers(),
     )
 
 
@@ -183,6 +185,7 @@ def put_hashmap(asked: Asked) -> BlockListOrder:
         conditions=asked.conditions(),
         meta=merged_meta({}, asked.meta()),
         fields=asked.kept_fields(),
+        readers=asked.readers(),
     )
     return BlockListOrder(
         write=write, base_version=base_version, is_binary=is_binary, limit_bytes=limit_bytes, is_long=is_long
@@ -199,6 +202,7 @@ def here(asked: Asked) -> Transfer:
         meta=asked.meta(),
         fields=asked.kept_fields(),
         is_fresh=_is_fresh(asked),
+        readers=asked.readers(),
     )
     move_from = asked.header(headers.MOVE_FROM)
     source = _source(asked, asked.header(headers.COPY_FROM) or "" if move_from is None else move_from)

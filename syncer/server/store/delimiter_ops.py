@@ -78,6 +78,8 @@ def transfer(change: Change, wanted: Transfer, act: Act) -> ObjectState:
         (one, replace(destination, name=destination.name + one.name[len(source.name) :]))
         for one in _existing_below(change, source, delimiter)
     ]
+    # A new name may be the old one of another, e.g. with a/b to a: that one has to go first.
+    below.sort(key=lambda pair: len(pair[0].name), reverse=len(destination.name) > len(source.name))
     for _, new in below:
         problem = object_name_problem(new.name)
         if problem is not None:

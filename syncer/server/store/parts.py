@@ -143,9 +143,7 @@ class PartWriter(ObjectWriter):
 
     def _source(self, account: str, source: ReadOrder) -> NewBytes:
         """Another object."""
-        if source.place.account != account:
-            self.shares.require_readable(account, source.place, source.version)
-        opened = self.open_object(source)
+        opened = self.open_object(source if source.place.account == account else replace(source, reader=account))
         if source.place.account != account:
             self.shares.possess(account, opened.state, self.leaf_keys(opened))
         return NewBytes(opened.state.size_bytes, self.block_size, partial(self.ids, opened))

@@ -62,11 +62,14 @@ class ObjectReader:
 
         Raises:
             NotFound: No such container, object or version.
+            Forbidden: It is not shared with the reader.
             PreconditionFailed: A condition doesn't hold.
             NotModified: The client has it already.
             Conflict: It is made of too many segments.
         """
         with self._catalogue.reading() as view:
+            if order.reader:  # he was let in before; what is here now may be a content that he must not see
+                objects.require_readable(view, order.reader, order.place, order.version)
             serial, record = objects.read_version(view, order.place, order.version)
             state, conditions = objects.state_of(serial, record), order.conditions
             joins = order.joins and bool(record.manifest)

@@ -17,6 +17,7 @@ from syncer.protocol.pithos.listing import ContainerRow, ObjectRow, Subdirectory
 from syncer.server.catalogue import containers, contents, listings, objects, sharing
 from syncer.server.catalogue.catalogue import Catalogue, Change
 from syncer.server.catalogue.commits import Commits
+from syncer.server.catalogue.conditions import UNCONDITIONAL, Conditions
 from syncer.server.catalogue.orders import Place, Selection
 from syncer.server.errors import Forbidden
 
@@ -33,21 +34,9 @@ class Shares:
         self._commits = commits
         self._granted: dict[tuple[str, int], None] = {}
 
-    def share(self, place: Place, readers: Sequence[str]) -> None:
+    def share(self, place: Place, readers: Sequence[str], conditions: Conditions = UNCONDITIONAL) -> None:
         """Let these accounts and no others read an object."""
-        self._commits.run(lambda change: objects.share(change, place, readers))
-
-    def narrow(self, place: Place, readers: Sequence[str]) -> None:
-        """Take an object away from all but these, before it gets a content that the others must not see."""
-
-        def act(change: Change) -> None:
-            found = objects.look(change, place)
-            if found.row is not None and found.version is not None:
-                now = sharing.readers(change, found.row.slot)
-                if not set(now) <= set(readers):
-                    objects.share(change, place, [reader for reader in now if reader in readers])
-
-        self._commits.run(act)
+        self._commits.run(lambda change: objects.share(change, place, readers, conditions))
 
     def told(self, place: Place) -> tuple[str, list[str]] | None:
         """What replies about an object tell: the nearest name whose sharing holds for it, and who may read."""

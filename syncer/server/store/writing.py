@@ -185,9 +185,8 @@ class ObjectWriter(ObjectReader):
         with self._catalogue.reading() as view:
             objects.require(order.source, objects.look(view, source))
         joins = wanted.joins and not is_foreign  # see `rewrites`
-        opened = self.open_object(ReadOrder(place=source, version=wanted.version, joins=joins))
-        if is_foreign:  # it may be newer than what was looked at, and no longer shared
-            self.shares.require_readable(wanted.destination.account, source, opened.state.version)
+        reader = wanted.destination.account if is_foreign else ""  # it may be newer than what was looked at
+        opened = self.open_object(ReadOrder(place=source, version=wanted.version, joins=joins, reader=reader))
         part = _part(wanted.ranges, opened.state.size_bytes)
         made = order.applied_to(opened.record)
         write = WriteOrder(
@@ -196,6 +195,7 @@ class ObjectWriter(ObjectReader):
             meta=made.meta,
             fields=made.fields,
             conditions=order.destination,
+            readers=order.readers,
         )
         self.check_write(write, len(part))
         incoming = self.receive(md5=True)

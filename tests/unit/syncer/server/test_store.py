@@ -505,3 +505,27 @@ def test_a_part_of_what_is_no_longer_shared_when_it_is_opened_is_not_copied(
     monkeypatch.setattr(store, "open_object", open_later)
     with pytest.raises(Forbidden):
         store.transfer(wanted)
+
+
+def test_a_reader_who_had_to_wait_is_not_shown_what_is_not_shared_any_more(store: Store) -> None:
+    put(store, at("f"), b"for bob")
+    store.shares.share(at("f"), ["bob"])
+    asked = ReadOrder(place=at("f"), reader="bob")
+    assert store.open_object(asked).state.size_bytes == 7
+    private = WriteOrder(place=at("f"), content_type="t/t", meta={}, readers=[])
+    with closing(store.receive()) as incoming:
+        incoming.feed([b"private"])
+        store.put_content(private, incoming)
+    with pytest.raises(Forbidden):
+        store.open_object(asked)
+
+
+def test_of_two_writes_each_has_its_own_readers(store: Store) -> None:
+    for name in ("bob", "carol"):
+        order = WriteOrder(place=at("f"), content_type="t/t", meta={}, readers=[name])
+        with closing(store.receive()) as incoming:
+            incoming.feed([name.encode()])
+            store.put_content(order, incoming)
+        store.shares.require_readable(name, at("f"), None)
+    with pytest.raises(Forbidden):
+        store.shares.require_readable("bob", at("f"), None)
