@@ -15,7 +15,7 @@ from typing import TypeAlias
 from syncer.core import xattrs
 from syncer.core.base import BaseIndex
 from syncer.core.model import NO_META, ROOT, BaseRow, Kind, Meta, Nid, Node, RelPath, RemoteStat
-from syncer.core.paths import path_in
+from syncer.core.paths import is_parked, path_in
 from syncer.core.planner.identify import synced_meta
 from syncer.core.planner.outcome import BaseChange, Booking, Forgotten, agreed
 
@@ -61,12 +61,15 @@ def halfway(booked: Iterable[Booking], base: BaseIndex, objects: Iterable[Remote
     for each in booked:
         if each.node is None:
             continue
+        source = path_in(tree, each.nid)
         before, tree[each.nid] = tree.get(each.nid), each.node
         root, target = marker.get(each.uuid), path_in(tree, each.nid)
         if root is None or target is None or root.path == target or each.node.kind is not Kind.DIRECTORY:
             continue
         there = {stat.tag.uuid for path, stat in paths.items() if path.startswith(target + b"/")}
-        if there.isdisjoint(_uuids_below(base, each.nid)):
+        # It goes last. Where it is neither, somebody moved it since, and what is at the target they put there.
+        is_ours = root.path == source or is_parked(root.path)
+        if not is_ours or there.isdisjoint(_uuids_below(base, each.nid)):
             if before is not None:
                 tree[each.nid] = before  # it was not begun
             continue

@@ -126,3 +126,11 @@ def test_a_move_to_the_park_is_ended_but_never_the_base() -> None:
     steps = halfway([parked], base, [remote_folder("d", uuid=1), there(f"{park}/f", 1, 2)])
     assert [(stat.path, target) for stat, target in steps] == [(b"d", park.encode())]
     assert came_true([parked], base, [remote_folder(park, uuid=1), there(f"{park}/f", 1, 2)]) == []
+
+
+def test_a_folder_that_somebody_moved_since_is_not_moved_back() -> None:
+    """A change of mode was booked, or a move that was done: then they renamed it, and put a file where it had been."""
+    base = base_of({1: folder("d"), 2: file("f", 1, parent=1), 3: file("g", 1, parent=1)})
+    for booked, place in ((folder("d", mode=0o700), "d"), (folder("new"), "new")):
+        objects = [remote_folder("theirs", uuid=1), there("theirs/g", 1, 3), there(f"{place}/f", 1, 2)]
+        assert halfway([booking(1, booked, UUID)], base, objects) == []
