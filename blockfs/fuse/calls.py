@@ -289,7 +289,7 @@ class Calls:
             value: Any bytes.
             caller: Who asks.
             pid: Its process, or thread, which knows all of its groups.
-            flags: XATTR_CREATE or XATTR_REPLACE: EEXIST, or ENODATA, where that can't be. Both are EINVAL, as others.
+            flags: XATTR_CREATE or XATTR_REPLACE: EEXIST, or ENODATA, where that can't be, so always with both.
             may_block: See the class.
         """
         keeps_setgid = name != ACCESS or caller.uid == 0 or self._names.getattr(ino).gid in _groups(caller, pid)

@@ -57,17 +57,15 @@ def set_xattr(
         keeps_setgid: Whether the caller may set the file's setgid bit; an access ACL by anyone else clears it.
 
     Raises:
-        FsError: ENOENT; EEXIST with CREATE; ENODATA with REPLACE; EINVAL with both; E2BIG for a value over 64 KiB;
-            ENOSPC when the names would not fit a list; EOPNOTSUPP and ERANGE as `check_xattr_name`; for an ACL EINVAL
-            if it is malformed, EOPNOTSUPP on a symlink, EACCES for a default one on anything but a directory.
+        FsError: ENOENT; EEXIST with CREATE; ENODATA with REPLACE; one of these with both; E2BIG for a value over
+            64 KiB; ENOSPC when the names would not fit a list; EOPNOTSUPP and ERANGE as `check_xattr_name`; for an ACL
+            EINVAL if it is malformed, EOPNOTSUPP on a symlink, EACCES for a default one on anything but a directory.
     """
     inode = inodes.inode(ino)
     inodes.check_changeable(inode)
     check_xattr_name(name)
     if len(value) > XATTR_VALUE_MAX:
         raise FsError(errno.E2BIG, f"a value of {len(value)} bytes")
-    if flags == XattrFlags.CREATE | XattrFlags.REPLACE:
-        raise FsError(errno.EINVAL, "XATTR_CREATE with XATTR_REPLACE")
     exists = inodes.tree.xattr(ino, name) is not None
     if exists and XattrFlags.CREATE in flags:
         raise FsError(errno.EEXIST, f"{shown(name)} of inode {ino}")
