@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from blockfs.exitcodes import ExitCode
 from syncer.core.model import Action
@@ -72,9 +73,13 @@ class Isolation:
         await self._recorder.add(changes)
 
 
+_TO_WRITE: Final = "whoever syncs must be able to write the folder that it is in: chmod u+wx, or sync as its owner"
+
+
 def _reason(error: Exception) -> str:
     if isinstance(error, LocalChangedError | UnsafeNameError | UnholdableError):
         return error.reason
     if isinstance(error, OSError):
-        return error.strerror or str(error)
+        reason = error.strerror or str(error)
+        return f"{reason}: {_TO_WRITE}" if error.errno == errno.EACCES else reason
     return str(error)

