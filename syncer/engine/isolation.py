@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final, TypeAlias
 
 from blockfs.exitcodes import ExitCode
@@ -68,9 +69,8 @@ class Isolation:
         self._failed(action, _reason(error), code_of_one(error))
 
     async def _book(self, action: Action, changes: Sequence[BaseChange]) -> None:
-        self._report.count(action)
         self._listener.done(action, action.path)
-        await self._recorder.add(changes)
+        await self._recorder.add(changes, partial(self._report.count, action))
 
 
 _TO_WRITE: Final = "whoever syncs must be able to write the folder that it is in: chmod u+wx, or sync as its owner"

@@ -53,13 +53,24 @@ class Recorder:
         self._waiting: list[BaseChange] = []
         self._untold: dict[int, int] = {}
         self._told: list[int] = []
+        self._held_back: list[Callable[[], None]] = []
         self._lost = False  # a group could not be written
         self._last = 0
         self._since = 0.0
         self._writing = trio.Lock()
 
-    async def add(self, changes: Iterable[BaseChange]) -> None:
-        """Take changes; write if the group is full or old."""
+    async def add(self, changes: Iterable[BaseChange], count: Callable[[], None] | None = None) -> None:
+        """Take changes; write if the group is full or old.
+
+        Args:
+            changes: What became so.
+            count: Called when it is so for good: at once, or when what the remote holds back is committed and written.
+        """
+        if count is not None:
+            if self.waits:
+                self._held_back.append(count)
+            else:
+                count()
         if not self._waiting:
             self._since = trio.current_time()
         self._waiting += [self._trusted(change) for change in changes]
@@ -103,6 +114,7 @@ class Recorder:
     async def _write(self) -> None:
         group, self._waiting = self._waiting, []
         told, self._told = self._told, []
+        held_back, self._held_back = self._held_back, []
         if self._lost:
             told = []  # rows are missing that tell the outcome of orders: the next cycle looks for it
         # Rule C: file data (fsynced when staged) → rename (done) → directories → StateDB. A row must never speak of
@@ -118,6 +130,8 @@ class Recorder:
             self._step("recorded")
             self.versions += [one.remote for one in group if isinstance(one, BaseRow) and one.remote]
         self._lost = lost
+        for count in held_back:
+            count()
 
     def _trusted(self, change: BaseChange) -> BaseChange:
         if isinstance(change, BaseRow) and change.local is not None and change.node.kind is Kind.FILE:

@@ -149,3 +149,32 @@ def test_orders_stay_booked_after_rows_could_not_be_written() -> None:
 
 def _full(name: str) -> None:
     raise NoSpaceError(name)
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_what_a_remote_holds_back_counts_when_it_is_committed(is_full: bool) -> None:
+    """Breaks when a summary tells of files that nobody else will ever see."""
+    counted: list[str] = []
+
+    class Store(Log):
+        async def commit(self) -> None:
+            if is_full:
+                raise NoSpaceError("no room")
+
+    async def main() -> None:
+        log = Store()
+        books = recorder(log)
+        books.waits = True
+        await books.add([Forgotten(nid=Nid(1))], lambda: counted.append("held back"))
+        assert not counted
+        books.waits = False
+        await books.add([], lambda: counted.append("at once"))
+        assert counted == ["at once"]
+        await books.flush()
+
+    if is_full:
+        with pytest.raises(NoSpaceError):
+            trio.run(main, clock=trio.testing.MockClock())
+    else:
+        trio.run(main, clock=trio.testing.MockClock())
+    assert counted == (["at once"] if is_full else ["at once", "held back"])
