@@ -191,7 +191,7 @@ class _RemoteSide:
         if row is not None and row.remote == stat.tag:
             meta = row.node.meta if meta is None else meta
             target = row.node.target if target is None else target
-        return _of_none(meta, row) if meta is not None else NO_META, stat.content, target
+        return NO_META if meta is None else meta, stat.content, target  # that some were removed is told on, as it is
 
 
 def _of_none(meta: Meta, row: BaseRow | None) -> Meta:
