@@ -11,6 +11,7 @@ deletes anything: what became ignored stays on both sides, and what is not ignor
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -247,8 +248,8 @@ def _compile(lines: Iterable[bytes]) -> list[_Pattern]:
         text = line.removesuffix(b"\r")
         try:
             spec = GitIgnoreSpec.from_lines([_plain(text).decode("latin-1")])
-        except GitIgnorePatternError:
-            continue  # git takes such lines for patterns that match nothing
+        except (GitIgnorePatternError, re.error):
+            continue  # git takes such lines for patterns that match nothing, or of [z-a] the first letter only
         patterns += [
             _Pattern(number, text, pattern)
             for pattern in spec.patterns

@@ -64,6 +64,23 @@ def test_changes_and_removals_on_both_sides_meet(sync: Sync, pair: tuple[Path, P
     assert attributes(first / "f") == attributes(second / "f") == {"user.a": b"1", "user.c": b"0", "user.d": b"2"}
 
 
+def test_a_removal_is_not_forgotten_when_the_content_is_changed_before_others_look(
+    sync: Sync, pair: tuple[Path, Path]
+) -> None:
+    first, second = pair
+    (first / "f").write_bytes(b"content")
+    os.setxattr(first / "f", "user.a", b"0")
+    exchange(sync, first, second)
+    os.removexattr(second / "f", "user.a")
+    sync.reconcile(second)
+    (second / "f").write_bytes(b"changed")
+    exchange(sync, second, first)
+    assert (attributes(first / "f"), (first / "f").read_bytes()) == ({}, b"changed")
+    for root in (second, first):
+        again = sync.reconcile(root)
+        assert (again["pushed"], again["pulled"], again["mutating_requests"]) == (0, 0, 0)
+
+
 def test_a_change_of_attributes_sends_no_content_and_a_change_of_content_keeps_attributes(
     sync: Sync, pair: tuple[Path, Path]
 ) -> None:

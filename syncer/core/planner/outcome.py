@@ -80,7 +80,7 @@ def agreed(base: Node | None, local: Node, remote: Node) -> Node | None:
         here = replace(here, special=remote.meta.special)  # no opinion is no difference
     if here != remote.meta:
         meta = _agreed_meta(base.meta if base is not None else Meta(), here, remote.meta)
-    if meta is not None and meta.xattrs == ():
+    if meta is not None and meta.xattrs == () and remote.meta.xattrs is None:
         meta = replace(meta, xattrs=None)  # the same to a base: written in one way, a row is not written anew
     if meta is not None and meta.special is None and meta.mode is not None:
         meta = replace(meta, special=0)  # what nobody has an opinion on is unset on the server

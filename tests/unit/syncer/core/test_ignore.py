@@ -111,6 +111,14 @@ def test_a_line_that_is_no_pattern_is_told(line: bytes) -> None:
     assert objection(line) is not None
 
 
+@pytest.mark.parametrize("line", [b"[z-a]", b"x[9-0]*", b"[a-\\d]"])
+def test_a_range_that_runs_backwards_spoils_no_other_line(line: bytes) -> None:
+    rules = IgnoreRules()
+    rules.add(RelPath(b""), b"*.tmp\n" + line + b"\n*.log\n")
+    assert [rules.matches(RelPath(name), directory=False) for name in (b"a.tmp", b"b.log", b"m")] == [True, True, False]
+    assert objection(line) is not None
+
+
 def test_rows_of_ignored_nodes_are_named_and_left_out() -> None:
     base = base_of({1: folder("d"), 2: file("x.log", 2, parent=1), 3: file("y", 3, parent=1)})
     kept, dropped = IgnoreRules([b"*.log"]).tracked_base(base)

@@ -83,7 +83,9 @@ def test_both_sides_end_equal_and_agree(
         assert same(after.xattrs, target.xattrs)
     settled = agreed(was, node(target.xattrs), node(target.xattrs))
     assert settled is not None
-    assert settled.meta.xattrs == (target.xattrs or None)  # an empty set is none to a base
+    assert settled.meta.xattrs == target.xattrs  # an empty set stays one, if the server was told of it
+    untold = agreed(was, node(target.xattrs), node(target.xattrs or None))
+    assert untold is None or untold.meta.xattrs == (target.xattrs or None)
     assert meta_change(settled.meta, settled.meta, settled.meta) is None
 
 
