@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from asyncio import CancelledError
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Final, TypeVar, TypeVarTuple
 
 import msgspec
 from anyio import to_thread
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from blockfs.errors import BlockfsError
@@ -177,6 +178,19 @@ class PacedResponse(Response):
             piece = bytes(view[at : at + _PACE_BYTES])
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class StreamedResponse(StreamingResponse):
+    """A reply of many pieces. When its client goes, the piece on its way goes too, not when Python looks for cycles."""
+
+    async def stream_response(self, send: Send) -> None:
+        """Send it. When the client has gone, this is cancelled."""
+        try:
+            await super().stream_response(send)
+        except CancelledError as gone:  # anyio has a cycle with it, its traceback, and the frames that it tells
+            if isinstance(self.body_iterator, AsyncGenerator):
+                await self.body_iterator.aclose()
+            raise gone.with_traceback(None)  # noqa: B904 - it is the same one
 
 
 def reply(
