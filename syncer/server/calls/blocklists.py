@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from syncer.protocol.extensions import blocklists, hashmap_delta
 from syncer.protocol.pithos import hashmap
 from syncer.protocol.pithos.hashmap_stream import BinaryReader, HashmapReader
 from syncer.protocol.pithos.headers import ObjectState
-from syncer.server.calls.call import JSON, Call, reply
+from syncer.server.calls.call import JSON, Call, StreamedResponse, reply
 from syncer.server.errors import MissingBlocks, TooLarge
 from syncer.server.http.object_orders import BlockListOrder
 from syncer.server.store.long_lists import LongList
@@ -98,7 +98,7 @@ def missing_reply(refusal: MissingBlocks) -> Response:
     is_binary = refusal.in_binary
     kind = blocklists.TYPE if is_binary else JSON
     if isinstance(refusal.ids, IdSpool):
-        return StreamingResponse(_told(refusal.ids, is_binary=is_binary), 409, {"Content-Type": kind})
+        return StreamedResponse(_told(refusal.ids, is_binary=is_binary), 409, {"Content-Type": kind})
     return reply(409, b"".join(refusal.ids) if is_binary else hashmap.encode_ids(refusal.ids), content_type=kind)
 
 

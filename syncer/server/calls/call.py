@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from asyncio import CancelledError
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from typing import Final, TypeVar, TypeVarTuple
 
 import msgspec
 from anyio import to_thread
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from blockfs.errors import BlockfsError
+from syncer.errors import SyncerError
 from syncer.protocol import swift
-from syncer.protocol.pithos import headers
+from syncer.protocol.pithos import hashmap, headers
 from syncer.protocol.pithos.listing import MAX_ROWS
 from syncer.server.budget import Purse
 from syncer.server.calls.memory import Need, Size
@@ -27,6 +30,8 @@ XML: Final = "application/xml; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
 
 _PIECE_BYTES: Final = 1 << 20  # of a body, handed to a thread at once: a hop costs some 50 µs
+
+_EXPECTED: Final = (SyncerError, BlockfsError, OSError, hashmap.HashmapError, headers.HeaderError)
 
 _PACE_BYTES: Final = 1 << 20  # of a reply, handed to the connection at once
 _PLAIN_BYTES: Final = 64 << 10  # what asyncio keeps of a connection without asking anybody to wait
@@ -58,7 +63,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     async def run(self, work: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         """Do something that waits for the disk, in one of the account's threads."""
-        return await to_thread.run_sync(work, *arguments, limiter=self.purse.lane)
+        try:
+            return await to_thread.run_sync(work, *arguments, limiter=self.purse.lane)
+        except _EXPECTED as error:
+            # Its traceback has a frame with the future that has the error: all that was seen on the way, the body too,
+            # would stay until Python looks for cycles.
+            raise error.with_traceback(None)  # noqa: B904 - it is the same one
 
     async def reserve(self, rows: int = MAX_ROWS, *, again: bool = False) -> None:
         """Have the memory that this request needs, before it needs it; see `Purse.reserve`.
@@ -168,6 +178,19 @@ class PacedResponse(Response):
             piece = bytes(view[at : at + _PACE_BYTES])
             await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+class StreamedResponse(StreamingResponse):
+    """A reply of many pieces. When its client goes, the piece on its way goes too, not when Python looks for cycles."""
+
+    async def stream_response(self, send: Send) -> None:
+        """Send it. When the client has gone, this is cancelled."""
+        try:
+            await super().stream_response(send)
+        except CancelledError as gone:  # anyio has a cycle with it, its traceback, and the frames that it tells
+            if isinstance(self.body_iterator, AsyncGenerator):
+                await self.body_iterator.aclose()
+            raise gone.with_traceback(None)  # noqa: B904 - it is the same one
 
 
 def reply(

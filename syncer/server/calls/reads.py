@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from typing import Final
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from syncer.protocol import swift
 from syncer.protocol.extensions import blocklists, hashmap_delta
 from syncer.protocol.pithos import byteranges, hashmap, headers, listing, sharing
 from syncer.server.calls import memory
-from syncer.server.calls.call import JSON, Call, reply
+from syncer.server.calls.call import JSON, Call, StreamedResponse, reply
 from syncer.server.catalogue.conditions import range_fits
 from syncer.server.catalogue.orders import Place, ReadOrder
 from syncer.server.errors import BadRequest, RangeNotSatisfiable
@@ -69,7 +69,7 @@ async def get_hashmap(call: Call, order: HashmapOrder) -> Response:
     fields = {**call.object_fields(opened.state), "Content-Type": blocklists.TYPE if order.is_binary else JSON}
     if len(first) < _HASHMAP_CHUNKS:
         return reply(200, b"".join(first), fields=fields)
-    return StreamingResponse(_pieces(call, first, rest, memory.HASHMAP_BYTES), headers=fields)
+    return StreamedResponse(_pieces(call, first, rest, memory.HASHMAP_BYTES), headers=fields)
 
 
 async def get_content(call: Call, order: ContentOrder) -> Response:
@@ -88,7 +88,7 @@ async def get_content(call: Call, order: ContentOrder) -> Response:
     call.purse.keep(min(length, memory.content_out(size)) + memory.READ_BYTES // 16)
     if len(first) == 1 and len(first[0]) == length:
         return reply(status, first[0], fields=fields)
-    return StreamingResponse(_pieces(call, first, rest, memory.rest_out(size)), status_code=status, headers=fields)
+    return StreamedResponse(_pieces(call, first, rest, memory.rest_out(size)), status_code=status, headers=fields)
 
 
 def _open(call: Call, order: ReadOrder) -> ObjectView:

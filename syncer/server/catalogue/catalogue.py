@@ -64,6 +64,15 @@ class Reading:
         self._txn = txn
         self._tables = tables
 
+    def end(self) -> None:
+        """Let go of it.
+
+        A transaction has its slot of LMDB's as long as it is an object, and the traceback of a refusal holds whoever
+        saw it until Python looks for cycles.
+        """
+        self._txn.abort()
+        del self._txn
+
     def get(self, table: str, key: bytes) -> bytes | None:
         """One row."""
         return self._txn.get(key, db=self._tables[table])
@@ -402,8 +411,12 @@ class Catalogue:
     @contextlib.contextmanager
     def reading(self) -> Iterator[Reading]:
         """A snapshot of what is durable now."""
-        with lmdb_errors(self.path, _ADVICE), self._environment.begin() as txn:
-            yield Reading(txn, self._tables)
+        with lmdb_errors(self.path, _ADVICE):
+            view = Reading(self._environment.begin(), self._tables)
+            try:
+                yield view
+            finally:
+                view.end()
 
     @contextlib.contextmanager
     def changing(self, now_us: int) -> Iterator[Change]:

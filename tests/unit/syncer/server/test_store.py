@@ -529,3 +529,22 @@ def test_of_two_writes_each_has_its_own_readers(store: Store) -> None:
         store.shares.require_readable(name, at("f"), None)
     with pytest.raises(Forbidden):
         store.shares.require_readable("bob", at("f"), None)
+
+
+def test_what_a_refusal_saw_is_let_go_of_before_python_looks_for_cycles(store: Store) -> None:
+    """LMDB has 1024 slots for who reads: that many refusals, kept by their tracebacks, ended all reading."""
+    put(store, at("o"), b"x")
+    environment = store._catalogue._environment
+    before = environment.readers()
+    told = []
+    for act in (
+        lambda: read(store, at("nope")),
+        lambda: store.shares.require_readable("bob", at("o"), None),
+        lambda: put(store, at("o"), b"y", Conditions(if_version=7)),
+        lambda: put_ids(store, at("o"), [letter_id("q")]),
+    ):
+        with pytest.raises((NotFound, Forbidden, PreconditionFailed, MissingBlocks)) as refused:
+            act()
+        told.append(refused)
+    assert environment.readers() == before
+    assert len(told) == 4
