@@ -21,6 +21,20 @@ from syncer.core.base import BaseIndex
 from syncer.core.model import Action, FileStat, Kind, Move, Nid, Park, RelPath, RemoteStat
 from syncer.core.paths import ancestors, is_private, join, split
 
+_SET: Final = re.compile(rb"(?<!\\)\[([!^]?\]?(?:\[:[a-z]+:\]|(?!\[:)[^\]])*\])")
+_CLASS: Final = re.compile(rb"\[:([a-z]+):\]")
+_CLASSES: Final = {
+    b"alnum": b"0-9A-Za-z",
+    b"alpha": b"A-Za-z",
+    b"blank": b" \t",
+    b"digit": b"0-9",
+    b"lower": b"a-z",
+    b"space": b" \t-\r",
+    b"upper": b"A-Z",
+    b"xdigit": b"0-9A-Fa-f",
+}
+"""What git knows by a name within a set; those of marks and what can't be seen are left out."""
+
 if TYPE_CHECKING:  # imported where there is a pattern: most roots have none, and it is a tenth of a command's start
     from pathspec.patterns.gitignore.spec import GitIgnoreSpecPattern
 
@@ -261,6 +275,8 @@ def _compile(lines: Iterable[bytes]) -> list[_Pattern]:
 def _plain(text: bytes) -> bytes:
     """`dir/**` as `dir/**/*`, which says the same to git; pathspec's `dir/**` would match `dir` itself, too."""
     body = text if text.endswith(b"\\ ") else text.rstrip(b" ")
+    if b"[:" in body:  # pathspec takes them for letters
+        body = _SET.sub(lambda found: b"[" + _CLASS.sub(lambda each: _CLASSES.get(each[1], each[0]), found[1]), body)
     for ending in (b"/**", b"/**/"):
         if body.endswith(ending):
             return body.removesuffix(b"/") + b"/*" + ending[3:]

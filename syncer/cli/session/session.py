@@ -43,6 +43,9 @@ def kept(state: RootState, report: Report, *, counts: Callable[[Exception | None
     except EXPECTED as failure:
         error, code, is_kept = said(failure), code_of(failure), counts(failure)
         raise
+    except (trio.Cancelled, KeyboardInterrupt):
+        code = int(ExitCode.INTERRUPTED)
+        raise
     finally:
         if is_kept:
             state.keep_result(report, code, error)

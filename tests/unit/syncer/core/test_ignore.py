@@ -119,6 +119,23 @@ def test_a_range_that_runs_backwards_spoils_no_other_line(line: bytes) -> None:
     assert objection(line) is not None
 
 
+@pytest.mark.parametrize(
+    ("line", "ignored"),
+    [
+        (b"[[:digit:]]x", b"5x"),
+        (b"[![:digit:]]x", b"ax :x"),
+        (b"v[[:alpha:]_]", b"v_ vq"),
+        (b"x[[:xdigit:]-]", b"x- xF"),
+        (b"[:alpha:]x", b"ax :x"),
+        (b"\\[[:digit:]", b""),
+    ],
+)
+def test_named_classes_are_those_of_git(line: bytes, ignored: bytes) -> None:
+    rules = IgnoreRules([line])
+    names = [b"5x", b"ax", b":x", b"v_", b"vq", b"v1", b"x-", b"xF", b"xg"]
+    assert [name for name in names if rules.matches(RelPath(name), directory=False)] == ignored.split()
+
+
 def test_rows_of_ignored_nodes_are_named_and_left_out() -> None:
     base = base_of({1: folder("d"), 2: file("x.log", 2, parent=1), 3: file("y", 3, parent=1)})
     kept, dropped = IgnoreRules([b"*.log"]).tracked_base(base)
