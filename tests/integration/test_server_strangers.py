@@ -288,3 +288,14 @@ def test_a_reader_that_takes_nothing_is_hung_up(impatient: ServerProcess) -> Non
         assert impatient.says("reader.stalled")
         impatient.client()("GET", "/c")  # it is closed in the same turn of the loop, or the next
         assert not impatient.is_connected_to(line)
+
+
+def test_connections_that_ended_hold_no_heads(server: ServerProcess) -> None:
+    """Breaks when the head of a request stays with its connection until Python looks for cycles: 3,000 were 640 MB."""
+    fields = b"".join(b"X-%d: %s\r\n" % (number, bytes([97]) * 60_000) for number in range(4))
+    before = server.anonymous_bytes()
+    for _ in range(200):
+        with connect(server) as line:
+            line.sendall(b"GET /v1/alice HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n")
+            assert line.recv(12) == b"HTTP/1.1 401"
+    assert server.anonymous_bytes() - before < 20 << 20

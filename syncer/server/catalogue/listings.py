@@ -99,7 +99,7 @@ def _rows(view: Reading, container: ContainerRecord, wanted: Selection) -> Itera
             found = _version(view, name, row, wanted)
             if found is None:
                 continue
-            group = _group(name, len(head), wanted.delimiter.encode("utf-8"))
+            group = _group(name, len(head), wanted.delimiter.encode("utf-8"), ends=wanted.groups_ends)
             if group is not None:
                 break
             yield _object(view, name, row, *found)
@@ -110,11 +110,11 @@ def _rows(view: Reading, container: ContainerRecord, wanted: Selection) -> Itera
             yield SubdirectoryRow(name=group.decode("utf-8"))
 
 
-def _group(name: bytes, skip: int, delimiter: bytes) -> bytes | None:
-    """The part of a name that stands for its group, if it has more behind the delimiter."""
+def _group(name: bytes, skip: int, delimiter: bytes, *, ends: bool) -> bytes | None:
+    """The part of a name that stands for its group, if it has more behind the delimiter, or may end there."""
     at = name.find(delimiter, skip) if delimiter else -1
     end = at + len(delimiter)
-    return name[:end] if at >= 0 and end < len(name) else None
+    return name[:end] if at >= 0 and (ends or end < len(name)) else None
 
 
 def _behind(group: bytes) -> bytes:

@@ -198,6 +198,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
         prefix: Only names that begin so.
         delimiter: Names that have it behind the prefix are grouped: one row stands for all that agree up to and with
             the first one. "" groups nothing.
+        groups_ends: Names that end with it there are in their group, too; else they are rows beside it.
         hides_groups: Leave the rows of groups out: what lies directly in a directory.
         limit: At most so many rows.
         visible: Whether a name may be shown at all.
@@ -212,6 +213,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     end: str = ""
     prefix: str = ""
     delimiter: str = ""
+    groups_ends: bool = False
     hides_groups: bool = False
     limit: int = MAX_ROWS
     visible: Callable[[str], bool] | None = None

@@ -136,6 +136,10 @@ class BoundedProtocol(HttpToolsProtocol):
             super().connection_lost(exc)
         if self._guest is not None:
             self._reception.guests.leave(self._guest)
+        # Guest and request know this connection: heads and bodies would stay until Python looks for cycles.
+        self._guest = self.cycle = self._before = None  # type: ignore[assignment]
+        self.scope, self.headers = None, []  # type: ignore[assignment]
+        self.pipeline.clear()
 
     def data_received(self, data: bytes) -> None:
         """Take what the client sent."""

@@ -109,6 +109,7 @@ def listing(asked: Asked) -> ListingOrder:
         end=end,
         prefix=prefix,
         delimiter=delimiter,
+        groups_ends=is_swift,
         hides_groups=in_path,
         limit=limit,
         only_shared="shared" in parameters,
