@@ -430,7 +430,12 @@ class Calls:
         if kill_privileges:
             self._kill_privileges(ino)
         change = self._files.zero if mode & (_PUNCH_HOLE | _ZERO_RANGE) else self._files.allocate
+        before = self._names.getattr(ino).ctime_ns
         change(ino, offset, length, keeps_size=bool(mode & _KEEP_SIZE))
+        if self.stamps_writes and self._names.getattr(ino).ctime_ns == before:  # also where there was nothing to do
+            with self._lock:
+                now_ns = self._filesystem.clock.now_ns()
+            self._names.setattr(ino, AttributeChanges(mtime_ns=now_ns))
 
     def copy_file_range(
         self,

@@ -363,3 +363,19 @@ def test_what_is_written_right_after_it_was_made_is_not_older_than_itself(pair: 
         return count
 
     pair.same(backwards)
+
+
+def test_the_room_of_a_file_is_told_when_a_handle_of_it_is_closed(place: Path) -> None:
+    path = place / "room"
+    with path.open("wb", buffering=0) as file:
+        file.write(b"x" * 200_000)
+        os.fsync(file.fileno())
+        path.open("rb").close()  # until then the kernel may tell what it was (docs/reference/posix.md)
+        assert path.stat().st_blocks * 512 >= 200_000
+
+
+def test_reads_that_must_not_wait_are_refused(place: Path) -> None:
+    path = place / "cached"
+    path.write_bytes(b"x")
+    with path.open("rb", buffering=0) as file, pytest.raises(OSError, match="not supported"):
+        os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)

@@ -612,6 +612,22 @@ def test_a_range_is_a_hole_or_there_is_room_for_it(
     assert calls.getattr(ino).mode == 0o755
 
 
+@pytest.mark.parametrize("mode", [mode for mode, _, _ in MODES.values()], ids=list(MODES))
+def test_a_range_in_which_there_is_nothing_to_do_is_a_time_of_change_as_on_ext4(
+    calls: Calls, filesystem: Filesystem, mode: int
+) -> None:
+    fh, ino = created(calls)
+    calls.write(fh, 4 * BLOCK, b"x")
+    filesystem.flush()
+    calls.setattr(ino, None, AttributeChanges(mtime_ns=1, ctime_ns=1))
+    calls.fallocate(fh, 0, BLOCK, mode, may_block=True)
+    assert calls.getattr(ino).mtime_ns == 1  # a kernel with a writeback cache sends it
+    calls.stamps_writes = True
+    calls.fallocate(fh, 0, BLOCK, mode, may_block=True)
+    found = calls.getattr(ino)
+    assert (found.mtime_ns > 1, found.ctime_ns > 1) == (True, True)
+
+
 def test_other_modes_and_ranges_are_refused_as_fallocate_2_says(calls: Calls) -> None:
     fh, ino = created(calls)
     change = partial(calls.fallocate, fh, may_block=True)
