@@ -391,20 +391,15 @@ class _Identify(Generic[_Stat]):
             kind = stat.kind if stat is not None else Kind.DIRECTORY
             nids = self._candidates(self.side.by_identity(self.base, stat), kind) if stat is not None else []
             if not nids and path.startswith(PARK_FOLDER + b"/"):
-                nids = self._parked_number(path, kind, stat)
+                nids = self._parked_number(path, kind)
             if nids:
                 self._take(path, nids[0])
 
-    def _parked_number(self, path: RelPath, kind: Kind, stat: _Stat | None) -> list[Nid]:
+    def _parked_number(self, path: RelPath, kind: Kind) -> list[Nid]:
         parent, name = self._slot(path)
         number, _ = parse_park_name(name)
-        if parent != PARK_FOLDER or number is None or number not in self.base.rows:
-            return []
-        if self.side.is_store and stat is not None:
-            known = self.side.identity_of_row(self.base.rows[number])
-            if known and self.side.identity(stat) not in {"", known}:
-                return []  # another device's number, of an object that we have no row of
-        return self._candidates([number], kind)
+        known = parent == PARK_FOLDER and number is not None and number in self.base.rows
+        return self._candidates([number], kind) if known and number is not None else []
 
     def _by_slot(self) -> None:
         by_slot = self.base.by_slot

@@ -148,12 +148,6 @@ def test_a_parked_node_is_known_by_its_number() -> None:
     assert state.tree[Nid(1)].parent == PARK
 
 
-def test_what_another_device_parked_is_not_taken_for_ours_of_that_number() -> None:
-    """Numbers are each device's own: else `a`, which is gone there, would get the content of a file of that device."""
-    state = identify_remote([remote_file(".blocksync/park/1-x", 9, uuid=77)], base_of(BASE), fresh(), SERIALS)
-    assert {nid: node.parent for nid, node in state.tree.items()} == {1000: PARK}
-
-
 def test_nothing_else_of_the_private_folder_is_a_node() -> None:
     assert local({}, file_stat(".blocksync/trash/x", 1, ino=5), folder_stat(".blocksync", ino=6)) == {}
 
