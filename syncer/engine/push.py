@@ -43,7 +43,7 @@ _BOOKED_AT_ONCE: Final = 1024
 """Orders of a list, where each is booked before it is sent: the next cycle looks for all that are left in the book."""
 
 _SENT_AT_ONCE: Final = 16_384
-"""Orders of a list elsewhere: as many bookings, of 250 bytes each, are in the state until their rows are."""
+"""Orders of a list elsewhere: as many bookings, of some 150 bytes each, are in the state until their rows are."""
 
 _HELD_AT_ONCE: Final = 8192
 _HELD_BYTES: Final = 1 << 30

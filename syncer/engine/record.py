@@ -20,7 +20,7 @@ from syncer.ports.state import State
 
 GROUP_CHANGES: Final = 1024
 GROUP_S: Final = 0.2
-_BOOKED_TOGETHER: Final = 1024  # orders of a record: 200 KB
+_BOOKED_TOGETHER: Final = 1024  # orders of a record: some 150 KB
 COMMIT_S: Final = 600.0
 COMMIT_CHANGES: Final = 100_000  # rows that wait in memory, 1 KB each
 

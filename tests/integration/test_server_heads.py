@@ -83,7 +83,7 @@ def talk(address: str, *pieces: bytes) -> bytes:
     with socket.create_connection((host, int(port)), timeout=5) as connection:
         for piece in pieces:
             connection.sendall(piece)
-            time.sleep(0.2)
+            time.sleep(0.2)  # so that mostly each is read by itself; what is answered is the same if they come together
         answer = b""
         with contextlib.suppress(TimeoutError):
             while piece := connection.recv(1 << 16):

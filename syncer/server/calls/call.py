@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from blockfs.errors import BlockfsError
-from syncer.errors import SyncerError
+from syncer.errors import EXPECTED
 from syncer.protocol import swift
 from syncer.protocol.pithos import hashmap, headers
 from syncer.protocol.pithos.listing import MAX_ROWS
@@ -31,7 +30,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 
 _PIECE_BYTES: Final = 1 << 20  # of a body, handed to a thread at once: a hop costs some 50 µs
 
-_EXPECTED: Final = (SyncerError, BlockfsError, OSError, hashmap.HashmapError, headers.HeaderError)
+_EXPECTED: Final = (*EXPECTED, hashmap.HashmapError, headers.HeaderError)
 
 _PACE_BYTES: Final = 1 << 20  # of a reply, handed to the connection at once
 _PLAIN_BYTES: Final = 64 << 10  # what asyncio keeps of a connection without asking anybody to wait

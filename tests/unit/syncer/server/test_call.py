@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from collections.abc import AsyncIterator
 from typing import cast
@@ -47,9 +48,12 @@ def test_nothing_of_a_refused_request_stays_until_python_looks_for_cycles() -> N
             return str(refusal)
         return ""
 
+    before = set(threading.enumerate())
     gc.disable()
     try:
         assert asyncio.run(answer()) == "Precondition failed"
+        for worker in set(threading.enumerate()) - before:
+            worker.join()  # it ends with the loop, and has the body in its hands until then
         assert [reference() for reference in seen] == [None]
     finally:
         gc.enable()
