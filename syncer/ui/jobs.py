@@ -40,6 +40,7 @@ class Job:
         ran: How it ended; None: it runs.
         found: What a look in a thread found.
         is_asked: Somebody has waited for it before.
+        is_seen: Somebody was told how it ended.
         ended_s: When it ended.
     """
 
@@ -51,6 +52,7 @@ class Job:
         self.found: object = None
         self.ended_s = 0.0
         self.is_asked = False
+        self.is_seen = False
         self._done = asyncio.Event()
 
     def hear(self, line: bytes) -> None:
@@ -72,12 +74,12 @@ class Job:
         if patience_s is None:
             patience_s = PATIENCE_S if self.is_asked else max(0.0, FIRST_S - waited_s)
         self.is_asked = True
-        if self.ran is not None:
-            return self.ran
-        try:
-            await asyncio.wait_for(self._done.wait(), patience_s)
-        except TimeoutError:
-            return None
+        if self.ran is None:
+            try:
+                await asyncio.wait_for(self._done.wait(), patience_s)
+            except TimeoutError:
+                return None
+        self.is_seen = True
         return self.ran
 
 
@@ -112,6 +114,15 @@ class Jobs:
         """A result was seen, or is not true any more."""
         if key in self._jobs and self._jobs[key].ran is not None:
             del self._jobs[key]
+
+    def forget_older(self, key: Key, since_s: float) -> None:
+        """A result that was seen is not true any more if something has happened since it was looked at.
+
+        One that nobody has seen stays: else a look would never be shown that takes longer than things stay the same.
+        """
+        job = self._jobs.get(key)
+        if job is not None and job.is_seen and job.began_s < since_s:
+            self.forget(key)
 
     def forget_looks(self, root: str, *, but: str = "") -> None:
         """Something of a root has changed: what was seen of it, but for this verb's, is not true any more."""

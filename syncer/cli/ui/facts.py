@@ -17,20 +17,33 @@ from syncer.state.keyfile import KeyFile
 from syncer.state.statedb import StateDB
 from syncer.ui.ports import CycleFacts, Pending, RootFacts
 
-_AT_ONCE: Final = 1024
-"""Names: some 30 KiB of the file, of which the kernel maps sixteen times as much."""
+_AT_ONCE: Final = 256
+"""Names: some 10 KiB of the file, and what the kernel maps around each page that is looked at: up to 0.7 MB."""
 
 
 def root_facts(
-    linked: LinkedRoot, registry: Registry, environment: Mapping[str, str], conflicts: Conflicts
+    linked: LinkedRoot,
+    registry: Registry,
+    environment: Mapping[str, str],
+    conflicts: Conflicts,
+    *,
+    is_working: bool = False,
 ) -> RootFacts:
-    """One root; that its state can't be read is a fact, too."""
+    """One root; that its state can't be read is a fact, too.
+
+    Args:
+        linked: Which.
+        registry: Where it is linked.
+        environment: What switches things off.
+        conflicts: Those that were counted before.
+        is_working: A cycle of it runs.
+    """
     record = linked.record
     try:
         with StateDB.open(linked.state, read_only=True) as database:
             state = RootState(database)
             last, shared, problems = state.last_cycle(), state.last_shared(), database.problems()
-        copies = conflicts.of(linked.state)
+        copies = conflicts.of(linked.state, is_working=is_working)
         condition, detail = condition_of(linked, last)
         lan_off = switched_off(linked, registry, environment) or KeyFile(linked.lan_key).told().off
     except EXPECTED as error:
@@ -75,8 +88,10 @@ class Conflicts:
         """Nothing is known."""
         self._known: dict[str, tuple[tuple[int, int], int]] = {}
 
-    def of(self, state: str) -> int:
-        """Those of one."""
+    def of(self, state: str, *, is_working: bool = False) -> int:
+        """Those of one; while a cycle of it runs, those before it, if they are known."""
+        if is_working and state in self._known:
+            return self._known[state][1]
         count, after = 0, b""
         stamp: tuple[int, int] | None = None
         while True:

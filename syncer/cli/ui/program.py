@@ -84,8 +84,9 @@ class Program:
                 stamp = (root.record, root.paused, *_turn(live.get(uuid)))
                 kept, now_s = self._kept.get(uuid), self._now_s()
                 if kept is None or kept.stamp != stamp or now_s - kept.read_s > KEEP_S:
-                    kept = _Kept(root_facts(root, self._registry, self._environment, self._conflicts), stamp, now_s)
-                    self._kept[uuid] = kept
+                    is_working = uuid in live and live[uuid].phase == "working"
+                    facts = root_facts(root, self._registry, self._environment, self._conflicts, is_working=is_working)
+                    self._kept[uuid] = kept = _Kept(facts, stamp, now_s)
                 found.append(kept.facts)
             gone = self._kept.keys() - {root.record.uuid for root in linked.roots}
             for uuid in gone:

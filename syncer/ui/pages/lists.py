@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from typing import Final
+from urllib.parse import quote_from_bytes
 
 import msgspec
 from starlette.requests import Request
@@ -15,7 +16,7 @@ from syncer.protocol.jsontext import MALFORMED
 from syncer.ui.asked import below, form, query
 from syncer.ui.context import Context, ended, see_other
 from syncer.ui.jobs import Job, Key
-from syncer.ui.ports import Compared, Ran
+from syncer.ui.ports import Compared, Ran, RootFacts
 from syncer.ui.views.lists import Listed, view_compared, view_conflicts, view_trash
 from syncer.ui.words import name
 
@@ -73,11 +74,16 @@ class Lists:
         root = await self._context.facts(request.path_params["uuid"])
         if root is None:
             return self._context.missing(request)
-        path, back = query(request).raw("path"), f"/root/{root.uuid}/conflicts"
+        asked, back = query(request), f"/root/{root.uuid}/conflicts"
+        path = asked.raw("path")
         if not path:
             return self._context.missing(request)
         uuid = root.uuid
         key = Key("compare", uuid, path)
+        if asked.text("again"):
+            self._jobs.forget(key)
+            return see_other(f"{back}/compare?path={quote_from_bytes(path, safe='')}")
+        self._forget_older(key, root)
         job = self._jobs.look(key, "Where two versions differ", lambda: self._context.ports.compare(uuid, path))
         ran = await job.result()
         if ran is None:
@@ -87,7 +93,14 @@ class Lists:
             return self._context.failed(request, job, ran, back)
         view = await self._context.view(root.uuid)
         return self._context.page(
-            request, "compare.html", root=view, shown=name(path), compared=view_compared(job.found), back=back
+            request,
+            "compare.html",
+            root=view,
+            path=path,
+            shown=name(path),
+            compared=view_compared(job.found),
+            at_s=job.ended_s,
+            back=back,
         )
 
     async def resolve(self, request: Request) -> Response:
@@ -145,6 +158,8 @@ class Lists:
         if asked.text("again"):
             self._jobs.forget(key)
             return see_other(f"/root/{root.uuid}/{what}")
+        if not asked.text("page"):  # who turns pages reads on in the list as it was
+            self._forget_older(key, root)
         job = self._jobs.look(key, title, [*command, root.path, b"--json"])
         ran = await job.result()
         if ran is None:
@@ -160,6 +175,11 @@ class Lists:
             return self._context.missing(request, "What the command printed can't be understood; please report it.")
         shown = await self._context.view(root.uuid)
         return self._context.page(request, f"{what}.html", root=shown, listed=listed, at_s=job.ended_s)
+
+    def _forget_older(self, key: Key, root: RootFacts) -> None:
+        """Look anew at what the root's last cycle may have changed."""
+        if root.last is not None:
+            self._jobs.forget_older(key, root.last.ended_s)
 
     async def _change(self, key: Key, title: str, arguments: list[bytes]) -> Ran | None:
         self._jobs.forget(key)

@@ -31,4 +31,6 @@ def test_conflicts_are_counted_piece_by_piece(tmp_path: Path, monkeypatch: pytes
         assert counted.of(state) == 2
         assert counted.of(state) == 2
         made.record([Forgotten(nid=Nid(2))])
+        assert counted.of(state, is_working=True) == 2, "half a cycle is not counted"
+        assert facts.Conflicts().of(state, is_working=True) == 1
         assert counted.of(state) == 1

@@ -9,8 +9,10 @@ from urllib.parse import quote_from_bytes
 import msgspec
 import pytest
 
-from syncer.ui.ports import Compared, Ran, RootFacts
+from syncer.ui import jobs
+from syncer.ui.ports import Compared, CycleFacts, Ran, RootFacts
 from syncer.ui.views.lists import PER_PAGE, view_compared
+from syncer.ui.words import iso
 from tests.unit.syncer.ui.conftest import Page
 
 EVIL: Final = "<script>alert(1)</script>"
@@ -43,6 +45,14 @@ def kept(number: int = 0, **more: Any) -> bytes:
 def ready(page: Page, *outcomes: Ran) -> None:
     page.program.facts = [RootFacts(uuid="1", path=b"/home/me/photos", url="pithos+http://h/v1/me/photos", conflicts=3)]
     page.program.outcomes += outcomes
+
+
+def after_a_cycle(page: Page) -> None:
+    """A second passes, in which a cycle ended."""
+    page.now_s += 1
+    cycle = CycleFacts(ended_s=page.now_s, exit_code=0, error=None, counts={})
+    page.program.facts = [msgspec.structs.replace(page.program.facts[0], last=cycle)]
+    page.now_s += 1
 
 
 def ran(*lines: bytes, code: int = 0, message: str = "") -> Ran:
@@ -168,6 +178,36 @@ def test_ten_thousand_conflicts_come_by_pages(page: Page) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("what", ["conflicts", "trash"])
+def test_a_list_tells_what_the_last_cycle_left_and_who_turns_pages_reads_on(page: Page, what: str) -> None:
+    async def scenario() -> None:
+        ready(page, ran(), ran(*[conflict(1) if what == "conflicts" else kept(1)] * (PER_PAGE + 1)))
+        browser = await page.browser()
+        empty = (await browser.get(f"/root/1/{what}")).text
+        assert {"conflicts": "There are none.", "trash": "It is empty."}[what] in empty
+        after_a_cycle(page)
+        text = (await browser.get(f"/root/1/{what}")).text
+        assert "Page 1 of 2" in text
+        assert f'As of <time datetime="{iso(page.now_s)}">' in text
+        after_a_cycle(page)
+        assert "Page 2 of 2" in (await browser.get(f"/root/1/{what}?page=2")).text
+        assert len(page.program.ran) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_look_that_takes_longer_than_a_cycle_is_shown_once(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        ready(page, ran(conflict(1)))
+        browser = await page.browser()
+        monkeypatch.setattr(jobs, "FIRST_S", 0.0)
+        assert "c1" not in (await browser.get("/root/1/conflicts")).text
+        after_a_cycle(page)
+        assert 'value="c1"' in (await browser.get("/root/1/conflicts")).text
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("original", ["report.txt", None])
 @pytest.mark.parametrize("told", [{}, {"original_host": None}, {"original_host": EVIL}])
 def test_of_which_device_each_version_is_or_that_nobody_knows(
@@ -205,6 +245,26 @@ def test_two_versions_are_shown_side_by_side(page: Page, other: str | None, told
         assert '<span class="removed">-&lt;script&gt;' in text
         assert "4 B differ" in text
         assert f"the version of <bdi>&lt;script&gt;alert(1)&lt;/script&gt;</bdi>; {told}" in text
+
+    asyncio.run(scenario())
+
+
+def test_two_versions_are_compared_anew_when_asked_or_after_a_cycle(page: Page) -> None:
+    async def scenario() -> None:
+        ready(page)
+        page.program.compared = Compared(diff=None, cells=b"\x01", cell_bytes=4096, differing_bytes=4, host="vm")
+        browser, target = await page.browser(), f"/root/1/conflicts/compare?path={quote_from_bytes(RAW)}"
+        for _ in range(2):
+            text = (await browser.get(target)).text
+        assert len(page.program.done) == 1
+        again = f"{target}&amp;again=1"
+        assert f'<a href="{again}">Look again</a>' in text
+        assert (await browser.get(f"{target}&again=1")).status == 303
+        await browser.get(target)
+        assert len(page.program.done) == 2
+        after_a_cycle(page)
+        await browser.get(target)
+        assert len(page.program.done) == 3
 
     asyncio.run(scenario())
 
