@@ -288,6 +288,15 @@ def a_daemon_that_may_open_a_packet_socket_gives_the_right_up(two: tuple[Machine
         assert not [name for name, held in each.items() if name != "CapBnd:" and held >> CAP_NET_RAW & 1]
 
 
+def a_daemon_without_peers_gives_the_right_up_too(two: tuple[Machine, Machine]) -> None:
+    one, _ = two
+    daemon = one.watch("--no-peers", before=["setpriv", "--inh-caps=-all,+net_raw", "--ambient-caps=-all,+net_raw",
+                                             "--bounding-set=-all,+net_raw", "--"])  # fmt: skip
+    one.until("status", lambda told: told["live"] is not None)
+    assert "p_dgr" not in sockets(one)
+    assert all(set(each) == {"CapBnd:"} for each in capabilities(daemon)), capabilities(daemon)
+
+
 def capabilities(process: subprocess.Popen[bytes]) -> list[dict[str, int]]:
     """The sets of each thread of a process that are not empty; the bounding set is a limit, and gives nothing."""
     found = []
@@ -368,6 +377,7 @@ CASES = (
     a_reconcile_without_a_daemon_asks_its_neighbour,
     a_reconcile_that_lacks_nothing_loads_nothing_that_talks_with_peers,
     a_daemon_that_may_open_a_packet_socket_gives_the_right_up,
+    a_daemon_without_peers_gives_the_right_up_too,
     a_reconcile_that_was_always_alone_has_a_small_pull_from_the_server,
     one_pull_has_blocks_of_this_machine_of_a_neighbour_and_of_the_server,
     what_one_daemon_gives_another_gets,

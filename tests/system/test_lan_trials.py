@@ -69,6 +69,7 @@ TRIALS: list[Trial] = [
     strangers.a_member_of_two_shares,
     strangers.what_is_not_of_the_share_yet,
     strangers.a_volume_that_holds_more_than_the_share,
+    strangers.a_volume_of_smaller_blocks_that_holds_more_than_the_share,
     strangers.frames_that_are_sent_again,
     strangers.a_flood,
     strangers.clocks_nine_minutes_apart,

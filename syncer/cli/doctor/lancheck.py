@@ -114,12 +114,13 @@ def _let_in(manager: str, port: int, by: Chain | None) -> str:
 
 
 def of_rights(settings: Peers, *, held: bool) -> Check:
-    """Whether this user may send Ethernet frames."""
+    """Whether this user may send Ethernet frames. A daemon of the system has rights of its own."""
     if Carrier.ETHERNET not in settings.carriers:
         return _check(Level.OK, "Ethernet frames are not among `carriers`")
     if held:
-        return _check(Level.OK, "Ethernet frames may be sent (CAP_NET_RAW)")
-    return _check(Level.OK, "no CAP_NET_RAW: UDP is used, which does as well")
+        return _check(Level.OK, "Ethernet frames may be sent by what you start (CAP_NET_RAW)")
+    text = "no CAP_NET_RAW: what you start uses UDP, which does as well; blocksync-watch@USER has its own right"
+    return _check(Level.OK, text)
 
 
 def of_battery(use: Use) -> Check:

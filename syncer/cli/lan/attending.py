@@ -17,6 +17,7 @@ from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.opening import key_of_share, shared_root
 from syncer.errors import NotAllowedError, SyncerError, UsageError
 from syncer.peer.exchange.lazily import LazySource
+from syncer.peer.links.capability import drop_net_raw
 from syncer.ports.blocks import BlockSource
 
 if TYPE_CHECKING:  # imported where there is a LAN to attend: with it come ciphers
@@ -142,6 +143,7 @@ def attendance(registry: Registry, environment: Mapping[str, str], *, no_peers: 
         UsageError: The environment or config.toml can't be understood.
     """
     if is_silent(environment) or no_peers or not (settings := read_settings(environment).peers).enabled:
+        drop_net_raw()  # it is for a socket that is not opened
         yield None
         return
     from syncer.peer.links.opening import opened  # noqa: PLC0415 - see above

@@ -329,6 +329,7 @@ class Exchange:
         before = valid.total()
         now = trio.current_time()
         link = LinkId(received.link)
+        self.session.serves = self.may_serve()
         actions = self.session.handle_frame(received.frame, link, received.source, now, self._unix())
         self._do(actions)  # first: somebody waits for an answer
         if valid.total() > before:

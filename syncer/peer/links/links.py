@@ -13,7 +13,8 @@ Who reads a frame hands it over before it looks for the next one: a queue and an
 which a question is answered.
 
 No error of a socket or an interface is fatal. What nobody reads in time waits in the kernel's queue, which is bounded,
-and then is lost there, where that costs us nothing: however much is sent, so many frames a second are read and no more.
+and then is lost there, where that costs us nothing: however much is sent, so many frames a second of each carrier are
+read and no more. What is of no use to us takes the place of several: so a flood costs less than neighbours may.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ from syncer.peer.wire.frames import MAX_FRAME_BYTES
 
 log = Log()
 
-READ_PER_S: Final = 2000  # frames; at 10 µs each, 2 % of a core. 10,000 wants of a neighbour are 56 frames
+READ_PER_S: Final = 2000  # frames of a carrier. 10,000 wants of a neighbour are 56
+USELESS: Final = 4  # so many of them is one that nobody confirmed: forged, of another share, noise
 _BATCH: Final = 64
 _REST_S: Final = 0.01  # of a reader that has used up its frames: it wakes for 20 at once, not for each
 LOOK_S: Final = 0.25  # not more often: containers that come and go make dozens of interfaces a second
@@ -84,7 +86,8 @@ class Links:
         self._came: dict[str, Came] = {}
         self._metered: dict[str, bool] = {}
         self._near: list[Usable] = []
-        self._pace = Bucket(READ_PER_S, READ_PER_S)
+        self._paces = {carrier: Bucket(READ_PER_S, READ_PER_S) for carrier in sockets}
+        self._is_confirmed = False  # the frame that is told just now
         self._happened: Happened = _nobody
 
     async def run(self, happened: Happened) -> None:
@@ -122,7 +125,11 @@ class Links:
         return known.send(frame, to, trio.current_time())
 
     def confirm(self, received: Received) -> None:
-        """This frame was valid, and no replay: then its sender is there, and hears what goes by the same carrier."""
+        """This frame was valid, and no replay: then its sender is there, and hears what goes by the same carrier.
+
+        To be said while the frame is told, by `run`.
+        """
+        self._is_confirmed = True
         known = self._links.get(received.link)
         if known is not None:
             now = trio.current_time()
@@ -141,17 +148,19 @@ class Links:
             self.counters["wakeups"] += 1
             self._hear(carrier, waiting)
             # What comes faster than we read waits in the kernel's queue, and is lost there when that is full.
-            if self._pace.ready_at(trio.current_time()) > trio.current_time():
+            if self._paces[carrier.carrier].ready_at(trio.current_time(), USELESS) > trio.current_time():
                 await trio.sleep(_REST_S)
 
     def _hear(self, carrier: Sockets, waiting: socket.socket) -> None:
         """Read what is there, as far as the pace allows, and tell of the frames of links."""
+        pace = self._paces[carrier.carrier]
         for _ in range(_BATCH):
-            if not self._pace.take(trio.current_time()):
+            if not pace.take(trio.current_time(), USELESS):
                 return
             try:
                 arrived = carrier.receive(waiting, _MOST_BYTES)
             except BlockingIOError:
+                pace.give_back(USELESS)
                 return
             except OSError:  # of an earlier frame that found nobody; the next call is not concerned
                 self.counters["error_receive"] += 1
@@ -162,7 +171,10 @@ class Links:
                 continue
             self.counters["received"] += 1
             self.counters["received_bytes"] += len(arrived.frame)
+            self._is_confirmed = False
             self._happened(Received(link=link, source=arrived.source, frame=arrived.frame))
+            if self._is_confirmed:
+                pace.give_back(USELESS - 1)
 
     def _link_of(self, arrived: Arrived) -> str | None:
         name = arrived.name or self._by_index.get(arrived.index, "")

@@ -42,10 +42,14 @@ class Bucket:
         self._level -= count
         return True
 
-    def ready_at(self, now: float) -> float:
-        """When one token will be there: `now` if it is there already."""
+    def give_back(self, count: float) -> None:
+        """Put tokens back that were taken, and not used."""
+        self._level = min(self._burst, self._level + count)
+
+    def ready_at(self, now: float, count: float = 1) -> float:
+        """When so many tokens will be there: `now` if they are there already."""
         self._fill(now)
-        return now + max(0.0, 1 - self._level) / self._per_s
+        return now + max(0.0, count - self._level) / self._per_s
 
     def _fill(self, now: float) -> None:
         if self._at_s is not None and now > self._at_s:

@@ -91,6 +91,7 @@ class Session:
         counters: What happened.
         standing: Bans and the like, for the shell to read, and to tell of connections.
         load: What we tell of our load: 0 idle to 255.
+        serves: Whether the circumstances let us serve now; if not, nobody is told that we could.
     """
 
     def __init__(self, entropy: Callable[[int], bytes]) -> None:
@@ -102,6 +103,7 @@ class Session:
         self.counters = Counters()
         self.standing = Standing()
         self.load = 0
+        self.serves = True
         self._entropy = entropy
         self._keyring = Keyring()
         self._sender = Sender(entropy)
@@ -300,10 +302,13 @@ class Session:
 
     # --- inside
 
+    def _answers(self, state: _Share, link: LinkId) -> bool:
+        return self.serves and state.answers and self._outbound.answers(link)
+
     def _asked(
         self, state: _Share, received: Received, question: WhoHas, link: LinkId, source: Address, now: float
     ) -> list[Action]:
-        if not state.answers or not self._outbound.answers(link):
+        if not self._answers(state, link):
             return []
         if self._answering.is_full():
             return self._drop(Drop.BUSY)
@@ -324,7 +329,7 @@ class Session:
         self, state: _Share, key: ShareKey, link: LinkId, source: Address, now: float, unix_s: float
     ) -> list[Action]:
         """Somebody came, and asks who is there: who would not answer its questions says nothing now, either."""
-        if not state.answers or not self._outbound.answers(link):
+        if not self._answers(state, link):
             return []
         if self._answering.is_full() or not self._hellos.take(now):
             return self._drop(Drop.BUSY)

@@ -79,7 +79,7 @@ def test_no_interface_is_a_warning_with_the_reasons() -> None:
     assert "lo (a loopback), eth0 (metered, and on_metered is off)" in check.text
 
 
-@pytest.mark.parametrize(("held", "said"), [(True, "may be sent"), (False, "UDP is used")])
+@pytest.mark.parametrize(("held", "said"), [(True, "may be sent"), (False, "uses UDP")])
 def test_the_right_to_send_ethernet_frames_is_told(held: bool, said: str) -> None:
     check = of_rights(Peers(), held=held)
     assert check.level is Level.OK

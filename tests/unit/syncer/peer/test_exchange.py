@@ -22,6 +22,7 @@ from syncer.peer.session.actions import PeerId
 from syncer.peer.session.keyring import RootKey
 from syncer.peer.settings import Use
 from syncer.peer.wire.bodies import MAX_TOKENS
+from syncer.peer.wire.frames import FrameType
 from syncer.peer.wire.keys import derive, epoch_of
 from syncer.peer.wire.messages import Close, CloseReason, Ping
 from syncer.ports.blocks import Want
@@ -454,6 +455,8 @@ async def test_on_battery_it_asks_and_does_not_serve() -> None:
         two.exchange.share("root", [KEY], Shelf(BLOCKS[10:]))
         assert len(await one.fetches(BLOCKS[10:20])) == 10
         assert await two.fetches(BLOCKS[:10]) == {}
+        told = one.exchange.session.counters.frames_out
+        assert (told[FrameType.HELLO], told[FrameType.IHAVE]) == (1, 0), "it only came"
         one.on_battery = False
         await trio.sleep(60)
         assert len(await two.fetches(BLOCKS[:10])) == 10

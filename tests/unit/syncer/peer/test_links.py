@@ -14,8 +14,8 @@ import trio.testing
 
 from syncer.peer.links.address import Address
 from syncer.peer.links.interfaces import Usable
-from syncer.peer.links.link import Came, Link
-from syncer.peer.links.links import READ_PER_S, Event, Links
+from syncer.peer.links.link import Came, Link, Received
+from syncer.peer.links.links import READ_PER_S, USELESS, Event, Links
 from syncer.peer.links.rtnetlink import RUNNING, UP, Interface
 from syncer.peer.links.sockets import Arrived, Wire
 from syncer.peer.links.watching import Changes
@@ -59,14 +59,20 @@ class Flood:
     def close(self) -> None: ...
 
 
-def flooded() -> tuple[Counter[str], list[Event]]:
+def flooded(*, is_valid: bool) -> tuple[Counter[str], list[Event]]:
     """Ten seconds of a reader whose socket always has a frame."""
     told: list[Event] = []
 
     async def main() -> Counter[str]:
         flood = Flood()
         links = Links(Peers(), {Carrier.ETHERNET: flood})
-        links._happened = told.append
+
+        def happened(event: Event) -> None:
+            told.append(event)
+            if isinstance(event, Received) and is_valid:
+                links.confirm(event)
+
+        links._happened = happened
         links._links["lan0"] = Link(USABLE, {Carrier.ETHERNET: flood}, links.counters)
         here, there = socket.socketpair()
         with here, there, trio.move_on_after(10):
@@ -78,10 +84,11 @@ def flooded() -> tuple[Counter[str], list[Event]]:
     return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0)), told
 
 
-def test_so_many_frames_a_second_are_read_however_many_come() -> None:
-    counters, told = flooded()
-    assert READ_PER_S * 10 <= counters["received"] <= READ_PER_S * 11 + 1  # all of a burst, and ten seconds
-    assert len(told) == counters["received"]
+@pytest.mark.parametrize(("is_valid", "per_s"), [(True, READ_PER_S), (False, READ_PER_S / USELESS)])
+def test_so_many_frames_a_second_are_read_however_many_come(is_valid: bool, per_s: float) -> None:
+    counters, told = flooded(is_valid=is_valid)
+    assert per_s * 10 <= counters["received"] <= per_s * 11 + 1  # all of a burst, and ten seconds
+    assert sum(isinstance(event, Received) for event in told) == counters["received"]
 
 
 @pytest.fixture
