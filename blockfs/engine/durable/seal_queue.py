@@ -14,10 +14,13 @@ from blockfs.engine.content.filestate import FileState
 from blockfs.engine.content.filetable import FileTable
 from blockfs.engine.context import Stores
 from blockfs.engine.durable.sealer import Sealer, groups
+from blockfs.engine.space.policy import is_low
 from blockfs.errors import BlockfsError, NoSpaceError
+from blockfs.runtime.space import host_space
 
 _SMALL_BYTES: Final = 1 << 20
 _AT_LEAST_EVERY_S: Final = 300.0  # a hot file that is never quiet: sharing costs little, whatever is written to it
+_AT_LEAST_WHEN_LOW_S: Final = 10.0  # … on a nearly full host: it makes room, and nothing holds its writers
 _RETRY_S: Final = 30.0  # until a file whose sealing failed is tried again without being asked for
 
 
@@ -74,18 +77,25 @@ class SealQueue:
         with self._stores.lock:
             self._table.look()
             now_s = time.monotonic()
+            hot_s = self._hot_every_s()
             presses = self._table.staged_bytes > self._table.staged_limit_bytes // 2
             due = [
                 state
                 for state in self._table.all()
-                if ((presses and state.hot is None) or self._is_quiet(state, now_s))
+                if ((presses and state.hot is None) or self._is_quiet(state, now_s, hot_s))
                 and _has_hope(state, now_s)
                 and state.ino not in self._claimed
             ]
         due.sort(key=lambda state: state.written_at_s)
         return next(groups(due), [])
 
-    def _is_quiet(self, state: FileState, now_s: float) -> bool:
+    def _hot_every_s(self) -> float:
+        """How often hot files are sealed that are never quiet."""
+        if any(state.hot is not None for state in self._table.all()) and is_low(host_space(self._stores.staging.path)):
+            return _AT_LEAST_WHEN_LOW_S
+        return _AT_LEAST_EVERY_S
+
+    def _is_quiet(self, state: FileState, now_s: float, hot_s: float) -> bool:
         """Whether a file will hardly be written again soon.
 
         New small files that were closed are sealed before the flusher comes to them: a group sync is cheaper than an
@@ -94,7 +104,7 @@ class SealQueue:
         config = self._stores.config
         quiet_s = now_s - state.written_at_s
         if state.hot is not None:
-            is_long_ago = now_s - state.hot.sealed_at_s >= _AT_LEAST_EVERY_S
+            is_long_ago = now_s - state.hot.sealed_at_s >= hot_s
             return is_long_ago or quiet_s >= (config.quiet_s if state.hot.opens else config.publish_s / 2)
         return quiet_s >= config.quiet_s or (
             quiet_s >= config.publish_s / 2

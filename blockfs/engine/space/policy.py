@@ -8,6 +8,7 @@
 | what is free | staged pages (`content.filetable`) | 1/4 may be staged, but 256 MiB |
 | the limit of staging | a file that has less than 1/64 of it staged | 1/8 of it may come on top |
 | the host | garbage (`service.collector`), clean hot files (`hot.hotfiles`) | 1/20 is free, or they go |
+| the host | hot files that are written (`durable.seal_queue`) | 1/20 is free, or they are sealed each 10 s |
 """
 
 from __future__ import annotations

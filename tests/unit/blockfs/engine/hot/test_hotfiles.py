@@ -6,10 +6,12 @@ import mmap
 import os
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from blockfs.engine import volume
+from blockfs.engine.durable import seal_queue
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.hot import capture, hotfile, hotfiles, seal
 from blockfs.engine.hot.compare import changed_blocks
@@ -220,6 +222,32 @@ def test_on_a_nearly_full_host_the_oldest_clean_files_go(
     filesystem.hot.tidy()
     assert len(os.listdir(filesystem.volume.hot_path)) == 1
     assert [content(filesystem, name) for name in (b"a", b"c", b"open")] == [noise(2 << 20, n) for n in (0, 2, 3)]
+
+
+def test_on_a_nearly_full_host_a_file_that_is_written_all_the_time_is_sealed_soon(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Breaks if a guest fills the host with blocks that the volume has, though sealing would share them."""
+    ino = create(filesystem, b"f")
+    fd = hot(filesystem, ino)
+    os.pwrite(fd, noise(8 * BLOCK), 0)
+    filesystem.files.flush(ino)
+    state = filesystem._table.peek(ino)
+    assert state is not None
+    assert state.hot is not None
+    sealed_s = state.hot.sealed_at_s
+    os.pwrite(fd, noise(PAGE, 1), 0)
+    filesystem._table.look()
+
+    def is_due(after_s: float) -> bool:
+        """Whether it is, though somebody goes on writing."""
+        monkeypatch.setattr(seal_queue, "time", SimpleNamespace(monotonic=lambda: sealed_s + after_s))
+        state.written_at_s = sealed_s + after_s + 1  # `quiet_s` is 0 here
+        return state in filesystem._seal_queue._choose()
+
+    assert (is_due(60), is_due(301)) == (False, True)
+    monkeypatch.setattr(policy, "LOW_SHARE", 0)
+    assert (is_due(5), is_due(11)) == (False, True)
 
 
 def test_what_is_to_be_sealed_of_a_hot_file_is_told(filesystem: Filesystem) -> None:
