@@ -30,6 +30,7 @@ _STATES: Final = {
     "degraded": Paint.WARN,
     "retrying": Paint.WARN,
     "never": Paint.WARN,
+    "conflicts": Paint.WARN,
     "running": Paint.BUSY,
     "paused": Paint.FAINT,
     "ok": Paint.GOOD,
@@ -81,6 +82,8 @@ def state_of(status: RootStatus) -> Painted:
         state = "running"
     elif phase in {"away", "retrying"} and status.condition in {"ok", "degraded"}:
         state = str(phase)
+    elif status.condition == "ok" and status.conflicts:
+        state = "conflicts"  # as the page has it: in step, but somebody must choose
     else:
         state = status.condition
     return Painted(state, _STATES[state])

@@ -187,6 +187,8 @@ def test_colours_are_left_out_where_they_are_not_wanted(
     ("fields", "word"),
     [
         ({}, "ok"),
+        ({"conflicts": [b"a (conflict vm 20261126T173028Z 2424dd)"]}, "conflicts"),
+        ({"conflicts": [b"a (conflict vm 20261126T173028Z 2424dd)"], "live": live("working")}, "running"),
         ({"live": live("idle")}, "ok"),
         ({"live": live("working")}, "running"),
         ({"live": live("retrying")}, "retrying"),
