@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.bench_filesystem import BLOCKSYNC, blockfs
-from benchmarks.repository.devices import BORG, OURS, RCLONE, RESTIC, TOOLS, Share, run, seconds, size_of, warm
+from benchmarks.repository.devices import BORG, OURS, RCLONE, RESTIC, TOOLS, Done, Share, run, seconds, size_of, warm
 from benchmarks.rows import Row
 
 PAGE: Final = 4096
@@ -107,6 +107,13 @@ def _compare(folder: Path, mountpoint: Path) -> None:
         run("cmp", path, mountpoint / path.name)
 
 
+def _cycle(share: Share, root: Path) -> tuple[Done, float]:
+    """A cycle, and how long it took, what it wrote durable at its end as that of the other tools is."""
+    done: list[Done] = []
+    took = seconds(lambda: done.append(share.reconcile(root)))
+    return done[0], took
+
+
 def days(home: Path, repetitions: int) -> list[Row]:
     """The next day of three disks, written in place as a machine writes to its disk."""
     found: dict[str, list[float]] = {"volume": [], "folder": [], RESTIC: [], BORG: []}
@@ -133,16 +140,16 @@ def days(home: Path, repetitions: int) -> list[Row]:
             changed = sum(_becomes(mountpoint / f"{name}.img", _disk(f"{name}-d2")) for name in DAYS)
             run(BLOCKSYNC, "flush", mountpoint)
             os.sync()
-            done = share.reconcile(mountpoint)
+            done, took = _cycle(share, mountpoint)
             share.unlink(mountpoint)
-            found["volume"].append(done.seconds)
+            found["volume"].append(took)
             sent["volume"].append(done.figures["bytes_sent"] / 1e6)
             read.append(done.figures["bytes_read_local"] / changed)
         for name in DAYS:
             _becomes(folder / f"{name}.img", _disk(f"{name}-d2"))
         with warm(folder):
-            done = other.reconcile(folder)
-            found["folder"].append(done.seconds)
+            done, took = _cycle(other, folder)
+            found["folder"].append(took)
             sent["folder"].append(done.figures["bytes_sent"] / 1e6)
         for name in (RESTIC, BORG):
             with warm(folder):
@@ -160,7 +167,7 @@ def days(home: Path, repetitions: int) -> list[Row]:
             subjects={OURS: found["volume"], RESTIC: restic, BORG: found[BORG]},
             subjects_unit="s",
         ),
-        Row(part=part, work="read, of the blocks of 64 KiB that changed", unit="times", values=read),
+        Row(part=part, work="read, of the blocks of 64 KiB that changed", unit="times", values=read, limit=1.1),
         Row(
             part=part,
             work="next day of 3 disks from a folder, of restic's time",

@@ -17,8 +17,8 @@ def command() -> None:
     sftp://[USER@]HOST[:PORT]/PATH or file:///PATH.
 
     The passphrase comes from --password-file, else from the file that $BLOCKSYNC_PASSWORD_FILE names, else from
-    $BLOCKSYNC_PASSWORD; else the key counts that a folder keeps which is linked to URL; else the terminal is asked.
-    A recovery key does as well as a passphrase.
+    $BLOCKSYNC_PASSWORD; else the key counts that a folder keeps which is linked to URL (not for `init`, nor where
+    passphrases are changed or removed); else the terminal is asked. A recovery key does as well as a passphrase.
     """
 
 

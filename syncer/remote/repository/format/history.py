@@ -9,7 +9,8 @@ Byte table of a commit's body, integers big-endian:
 
     0    8   number, from 1
     8    16  device
-    24   8   time, nanoseconds since the epoch by the device's clock: told to people, and decides nothing
+    24   8   time, nanoseconds since the epoch by the device's clock: told to people; of two versions in conflict
+              the earlier one keeps the name (see `merge`), and nothing else is decided by it
     32   2   p, how many parents
     34   2   v, how many devices the vector has
     36   1   r, length of the tree's name
