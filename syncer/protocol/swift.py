@@ -201,14 +201,14 @@ def parse_manifest(value: str) -> str:
 
 
 def parse_bulk_delete(body: bytes) -> list[bytes]:
-    """Read what is to be deleted: paths, one a line, percent-encoded, without the slash at the beginning.
+    """Read what is to be deleted: paths, one a line, percent-encoded, as they were sent.
 
     Raises:
         HeaderError: Too many.
     """
     if body.count(b"\n") > _MAX_BULK_LINES:
         raise HeaderError(f"at most {MAX_BULK_DELETIONS} deletions in one request")
-    paths = [line.strip().removeprefix(b"/") for line in body.splitlines() if line.strip()]
+    paths = [line.strip() for line in body.splitlines() if line.strip()]
     if len(paths) > MAX_BULK_DELETIONS:
         raise HeaderError(f"at most {MAX_BULK_DELETIONS} deletions in one request, not {len(paths)}")
     return paths

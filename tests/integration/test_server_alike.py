@@ -213,6 +213,9 @@ def test_objects_of_segments(both: Pair) -> None:
         ask("PUT", "/c/d3", X_Copy_From="c/d", Range="bytes=3-5"),
         ask("GET", "/c/d3"),
         ask("PUT", "/c/d4", X_Object_Manifest="c"),
+        ask("PUT", "/c/d5", X_Object_Manifest="none/seg/"),
+        ask("GET", "/c/d5"),
+        ask("HEAD", "/c/d5"),
     )
 
 
@@ -239,6 +242,8 @@ def test_objects_of_listed_segments(both: Pair) -> None:
         ask("PUT", "/s/i?multipart-manifest=put", b'[{"path":"/s/none"}]'),
         ask("PUT", "/s/i?multipart-manifest=put", b'[{"path":"/s/0","size_bytes":9}]'),
         ask("PUT", "/s/i?multipart-manifest=put", manifest, ETag="0" * 32),
+        ask("PUT", "/s/2?multipart-manifest=put", manifest),
+        ask("GET", "/s/2"),
         ask("DELETE", "/s/f?multipart-manifest=delete"),
         ask("GET", "/s"),
         ask("GET", "/s/h"),

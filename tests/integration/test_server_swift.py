@@ -520,6 +520,13 @@ def test_a_list_of_segments_that_are_not_so_is_refused(swift: Swift, manifest: b
     assert swift("HEAD", "/c/f").status == 404
 
 
+def test_a_list_of_segments_does_not_replace_one_of_them(swift: Swift) -> None:
+    """Breaks when the content of that segment goes, and the object can't be read."""
+    manifest = listed(swift, b"aa", b"bb")
+    assert swift("PUT", "/c/parts/1?multipart-manifest=put", manifest).status == 400
+    assert swift("GET", "/c/parts/1").body == b"bb"
+
+
 def test_a_list_of_segments_keeps_to_conditions(swift: Swift, pithos: Client) -> None:
     manifest = listed(swift, b"aa")
     query = "?multipart-manifest=put"
@@ -615,9 +622,20 @@ def test_segments_are_one_object(swift: Swift, pithos: Client) -> None:
 
 
 def test_segments_that_are_gone_leave_nothing(swift: Swift) -> None:
-    swift("PUT", "/c/f", b"", X_Object_Manifest="none/%C3%A9")
+    swift("PUT", "/c/f", b"", X_Object_Manifest="c/%C3%A9")
     assert swift("GET", "/c/f").body == b""
-    assert swift("HEAD", "/c/f").headers["X-Object-Manifest"] == "none/%C3%A9"
+    assert swift("HEAD", "/c/f").headers["X-Object-Manifest"] == "c/%C3%A9"
+
+
+def test_an_object_whose_container_of_segments_is_gone_is_not_told_as_empty(swift: Swift) -> None:
+    """Breaks when what is read of it looks whole and is not."""
+    swift("PUT", "/c/f", b"", X_Object_Manifest="later/f/")
+    assert swift("GET", "/c/f").status == swift("HEAD", "/c/f").status == 404
+    assert swift("COPY", "/c/f", Destination="c/g").status == 404
+    assert swift("GET", "/c/f?multipart-manifest=get").headers["X-Object-Manifest"] == "later/f/"
+    swift("PUT", "/later")
+    assert swift("GET", "/c/f").status == 200
+    swift("DELETE", "/later")
 
 
 def test_a_manifest_is_had_by_itself(swift: Swift) -> None:
@@ -655,13 +673,13 @@ def test_many_are_deleted_at_once_each_on_its_own(swift: Swift) -> None:
     for name in ("a", "b", "d/c", "kept"):
         swift("PUT", f"/c/{name}", b"")
     swift("PUT", "/empty")
-    body = b"/c/a\nc/d%2Fc\nc/none\n\nempty\nnone\nc\nc/../b\n"
+    body = b"/c/a\nc/d%2Fc\nc/none\n\nempty\nnone\nc\n/c/../b\n"
     reply = swift("DELETE", "?bulk-delete=1", body, Accept="application/json")
     assert reply.status == 200
     assert reply.json == {
         "Number Deleted": 3,
         "Number Not Found": 2,
-        "Errors": [["c", "409 Conflict"], ["c/../b", "400 Bad Request"]],
+        "Errors": [["c", "409 Conflict"], ["/c/../b", "400 Bad Request"]],
         "Response Status": "400 Bad Request",
         "Response Body": "",
     }

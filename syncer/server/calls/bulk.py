@@ -77,7 +77,7 @@ async def delete_static(call: Call, order: ReadOrder) -> Response:
         if listed is None:
             call.store.delete(DeleteOrder(place=order.place, conditions=order.conditions))
             return None
-        paths = [*(segment.name[1:] for segment in listed), f"{order.place.container}/{order.place.name}"]
+        paths = [*(segment.name for segment in listed), f"/{order.place.container}/{order.place.name}"]
         counted = _delete(call, [quote_name(path).encode() for path in paths])
         return swift.encode_bulk_result(*counted, as_json=False)
 
@@ -104,7 +104,7 @@ def _delete(call: Call, paths: list[bytes]) -> tuple[int, int, list[tuple[str, s
 
 def _place(call: Call, path: bytes) -> Place | None:
     """The object, or the container, that a path names; None: nothing may be called so."""
-    text = path.decode("latin-1")
+    text = path.decode("latin-1").removeprefix("/")
     is_container = "/" not in text.rstrip("/")
     try:
         container, name = parse_reference(f"{text.rstrip('/')}/-" if is_container else text)

@@ -61,7 +61,7 @@ class ObjectReader:
         """A version of an object.
 
         Raises:
-            NotFound: No such container, object or version.
+            NotFound: No such container, object or version, or its segments' container is gone.
             Forbidden: It is not shared with the reader.
             PreconditionFailed: A condition doesn't hold.
             NotModified: The client has it already.
@@ -94,15 +94,17 @@ class ObjectReader:
             return contents.leaf_keys(view, opened.record, self.block_size)
 
     def _joined(self, view: Reading, account: str, opened: ObjectView) -> ObjectView:
-        """An object with its segments; none if their container is gone."""
+        """An object with its segments.
+
+        Raises:
+            NotFound: Their container is gone. An empty content would look whole.
+            Conflict: They are too many, or not what is listed.
+        """
         listed = self._listed(view, opened.record)
         if listed is not None:
             return _whole(opened, tuple(_segment(view, account, segment) for segment in listed))
         container, _, prefix = opened.record.manifest.partition("/")
-        try:
-            _, record = containers.existing(view, account, container)
-        except NotFound:
-            return _whole(opened, ())
+        _, record = containers.existing(view, account, container)
         rows = listings.names(view, record, Selection(prefix=prefix, limit=MAX_ROWS + 1))
         if len(rows) > MAX_ROWS:  # a content without the rest would look whole
             raise Conflict(f"More than {MAX_ROWS} objects have names that begin with {opened.record.manifest[:200]!r}")

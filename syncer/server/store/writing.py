@@ -135,12 +135,14 @@ class ObjectWriter(ObjectReader):
             The version, and the object's ETag in hex.
 
         Raises:
-            BadRequest: A segment is not there, or not as it should be.
+            BadRequest: A segment is not there, not as it should be, or the very object that is made.
             Unprocessable: The object has another ETag.
             Refusal: As `put_content`.
         """
         with self._catalogue.reading() as view:
             admitted(view, order, None)
+            if (order.place.container, order.place.name) in {(one.container, one.name) for one in wanted}:
+                raise BadRequest("A manifest must not list itself: it would replace the content of that segment")
             found = [_checked(view, order.place.account, one) for one in wanted]
         etag = swift.joined_md5(bytes.fromhex(segment.hash) or None for segment in found).hex()
         if order.md5 not in {None, etag}:
