@@ -134,6 +134,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._gone = True
         if self._connected:
             super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # uvicorn's timer goes on after a reset, and knows all of this: 75 s
         if self._guest is not None:
             self._reception.guests.leave(self._guest)
         # Guest and request know this connection: heads and bodies would stay until Python looks for cycles.

@@ -122,6 +122,8 @@ class TlsDoor(asyncio.Protocol):
                 ssl_handshake_timeout=self._reception.patience.handshake_s,
             )
         except OSError as error:  # ssl.SSLError is one
+            # A frame of asyncio knows the failure, whose traceback knows it: 300 KB until Python looks for cycles.
+            error.__traceback__ = None
             transport.abort()
             self._reception.guests.leave(guest)
             reason = getattr(error, "reason", None) or error.strerror or str(error)
