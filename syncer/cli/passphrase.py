@@ -60,13 +60,22 @@ def repository_secret(file: str | None, environment: Mapping[str, str], *, new: 
     if file is not None:
         return _line(file, "one line is expected there")
     if environment.get(PASSWORD_VARIABLE, "").strip():
-        return environment[PASSWORD_VARIABLE]
+        return _text(environment[PASSWORD_VARIABLE])
     if sys.stdin.isatty():
         return _typed("New passphrase of the repository" if new else "Passphrase of the repository", twice=new)
     raise UsageError(
         f"no passphrase of the repository, and no terminal to ask on: give --password-file FILE, or set "
         f"{PASSWORD_FILE_VARIABLE} or {PASSWORD_VARIABLE}"
     )
+
+
+def _text(variable: str) -> str:
+    """What a variable holds, if it is text: bytes that are none come as lone surrogates."""
+    try:
+        variable.encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{PASSWORD_VARIABLE}: the passphrase is no UTF-8 text") from None
+    return variable
 
 
 def _typed(what: str, *, twice: bool) -> str:

@@ -204,6 +204,15 @@ def test_keys_are_added_changed_and_removed(repo: Repo, tmp_path: Path) -> None:
     assert len(repo("key list", "--password-file", key_file)) == 2
 
 
+@pytest.mark.parametrize("label", ["x" * 65, os.fsdecode(b"no text: \xff")])
+def test_a_key_file_that_would_open_nothing_does_not_stay(repo: Repo, tmp_path: Path, label: str) -> None:
+    repo("init")
+    repo("key add", "--key-file", tmp_path / "key", "--label", label, expect=2)
+    assert "the label of a key has at most 64 bytes" in repo.err
+    repo("key add", "--key-file", tmp_path / "key")
+    repo("check", "--password-file", tmp_path / "key")
+
+
 def test_a_lost_device_is_forgotten_once_another_one_has_what_it_committed(repo: Repo, tmp_path: Path) -> None:
     repo("init")
     lost, other = Root(repo, tmp_path / "lost"), Root(repo, tmp_path / "other")

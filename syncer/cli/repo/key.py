@@ -74,7 +74,12 @@ def add_command(
         secret = recovery_key(os.urandom(SECRET_BYTES)) if made else _new_passphrase(new_password_file)
         if key_file is not None:
             _write(key_file, secret)
-        return await keys.add(repository.objects.store, repository.kept, secret, kind, label), secret
+        try:
+            return await keys.add(repository.objects.store, repository.kept, secret, kind, label), secret
+        except UsageError:  # before anything was put: of a reply that was lost the slot may be there
+            if key_file is not None:
+                os.unlink(key_file)
+            raise
 
     slot, secret = with_repository(place, work)
     if as_json:

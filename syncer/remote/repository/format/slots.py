@@ -128,8 +128,8 @@ def new_slot(  # noqa: PLR0913 - a slot has as many fields
             f"a passphrase needs at least {MIN_PASSPHRASE} characters: who has the store can try passphrases at home; "
             "six words that you draw by dice do"
         )
-    told = label.encode()
-    if len(told) > _MAX_LABEL or not label.isprintable():
+    told = label.encode(errors="surrogatepass")  # bytes of a command line that are no text
+    if len(told) > _MAX_LABEL or not label.isprintable():  # no surrogate is printable
         raise UsageError(f"the label of a key has at most {_MAX_LABEL} bytes, all of them printable")
     head = _HEAD.pack(MAGIC, KIND, VERSION, secret.value, log2_n, repository, salt, made_s, len(told)) + told
     raw = head + AESGCM(_wrapping_key(passphrase, salt, log2_n)).encrypt(_NONCE, master, head)

@@ -9,16 +9,17 @@ Source: docs/design/repository.md, sections 15 and 17.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from syncer.errors import CorruptionError, DamagedObjectError, NotFoundError
+from syncer.remote.parallel import for_each
 from syncer.remote.repository.format import condemned
 from syncer.remote.repository.format.condemned import Condemned
 from syncer.remote.repository.format.entries import ID_BYTES, Bytes, decode_entry
-from syncer.remote.repository.format.history import Commit, CommitId
+from syncer.remote.repository.format.history import Commit, CommitId, commit_name
 from syncer.remote.repository.format.indexes import Found
 from syncer.remote.repository.format.keys import ChunkId, Content
 from syncer.remote.repository.format.lists import chunks_of
@@ -30,6 +31,7 @@ from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.stores.port import Blob
 
 GRACE_NS: Final = 2 * 86_400 * 10**9
+_AT_ONCE: Final = 8  # requests
 
 
 class Sight(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +68,7 @@ async def look(objects: Objects, *, keep_ns: int, grace_ns: int) -> Sight:
         grace_ns: And those younger than that.
 
     Raises:
-        CorruptionError: There are commits, and no head says which are needed.
+        CorruptionError: There are commits, and no head says which are needed; or one that a head names is missing.
         SyncerError: The store can't be asked.
     """
     now_ns = await objects.store.now_ns()
@@ -82,7 +84,7 @@ async def look(objects: Objects, *, keep_ns: int, grace_ns: int) -> Sight:
     # Within the grace no commit is condemned, so what it names isn't either: a commit that is there is whole.
     since_ns = now_ns - max(keep_ns, grace_ns)
     young = {CommitId(digest) for digest, blob in commit_blobs.items() if blob.modified_ns >= since_ns}
-    kept = await objects.commits(sorted(heads | young))
+    kept = await objects.commits(sorted(heads), must=True) | await _still_there(objects, young - heads)
     return Sight(now_ns=now_ns, lists=lists, packs=packs, indexes=index_blobs, commits=commit_blobs, kept=kept)
 
 
@@ -221,6 +223,29 @@ async def _lists(objects: Objects) -> dict[str, tuple[Blob, Condemned]]:
             except NotFoundError:
                 continue  # another device has done it
             found[blob.name] = blob, condemned.decode(objects.keys, blob.name, raw, objects.codec)
+    return found
+
+
+async def _still_there(objects: Objects, listed: Collection[CommitId]) -> dict[CommitId, Commit]:
+    """Commits that were listed, but for those that another run has collected since, which keeps less.
+
+    Raises:
+        DamagedObjectError: One is listed, and can't be got.
+    """
+    found: dict[CommitId, Commit] = {}
+    gone: list[CommitId] = []
+
+    async def ask(name: CommitId) -> None:
+        try:
+            found.update(await objects.commits([name]))
+        except NotFoundError:
+            gone.append(name)
+
+    await for_each(iter(sorted(listed)), ask, _AT_ONCE)
+    there = await _there(objects, Kind.COMMIT) if gone else {}
+    for name in gone:
+        if name in there:
+            raise DamagedObjectError(commit_name(name), "is missing: the store lists it")
     return found
 
 

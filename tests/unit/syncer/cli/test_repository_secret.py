@@ -48,6 +48,13 @@ def test_variables_that_are_empty_are_not_set(environment: dict[str, str], monke
         repository_secret(None, environment)
 
 
+def test_a_variable_that_holds_no_text_is_refused(environment: dict[str, str]) -> None:
+    del environment["BLOCKSYNC_PASSWORD_FILE"]
+    environment["BLOCKSYNC_PASSWORD"] = os.fsdecode(b"no text: \xff\xfe")
+    with pytest.raises(UsageError, match="BLOCKSYNC_PASSWORD: the passphrase is no UTF-8 text"):
+        repository_secret(None, environment)
+
+
 def test_without_a_terminal_nobody_is_asked_and_standard_input_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     source = io.BytesIO(b"somebody else's\n")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(source))

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from syncer.core.model import Kind
-from syncer.errors import CorruptionError, DamagedObjectError, RemoteUnavailableError
+from syncer.errors import CorruptionError, DamagedObjectError, NotFoundError, RemoteUnavailableError
 from syncer.ports.orders import Delete, write_one
 from syncer.remote.repository.client import DRAFT_S, RepositoryClient
 from syncer.remote.repository.format import condemned
@@ -22,7 +22,7 @@ from syncer.remote.repository.maintenance.collecting import Collector
 from syncer.remote.repository.maintenance.marking import GRACE_NS
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
-from syncer.remote.stores.port import Blob
+from syncer.remote.stores.port import MAX_BLOB_BYTES, Blob
 from tests import effort
 from tests.unit.syncer.remote.repository.aging import HOUR_NS, Place, committed
 from tests.unit.syncer.remote.repository.nodes import KEYS
@@ -276,6 +276,61 @@ def test_nothing_is_collected_where_something_that_is_needed_is_missing() -> Non
             await place.collect()
         assert place.objects == before
 
+    trio.run(scenario)
+
+
+def test_a_commit_that_is_missing_is_damage_if_a_head_names_it_or_the_store_lists_it() -> None:
+    class Withholds(MemoryStore):
+        async def get(
+            self, name: str, span: tuple[int, int] | None = None, *, most_bytes: int = MAX_BLOB_BYTES
+        ) -> bytes:
+            if name == older:
+                raise NotFoundError(name)
+            return await super().get(name, span, most_bytes=most_bytes)
+
+    async def scenario() -> None:
+        nonlocal older
+        place = Place()
+        one = place.client(1)
+        await put(one, "file", b"1")
+        await one.commit()
+        (older,) = (name for name in place.objects if name.startswith("commits/"))
+        await put(one, "file", b"2", (await listed(one))[path("file")])
+        await one.commit()
+        (newer,) = (name for name in place.objects if name.startswith("commits/") and name != older)
+        with pytest.raises(DamagedObjectError, match=f"{older} .*is missing"):
+            await place.collect(store=Withholds(place.objects, clock=lambda: place.now_ns))
+        del place.objects[newer]
+        for work in (place.collect, place.repack):
+            with pytest.raises(DamagedObjectError, match=f"{newer} .*is missing: a head names it"):
+                await work()
+
+    older = ""
+    trio.run(scenario)
+
+
+def test_a_commit_that_another_collection_deletes_meanwhile_is_none() -> None:
+    class Collected(MemoryStore):
+        async def get(
+            self, name: str, span: tuple[int, int] | None = None, *, most_bytes: int = MAX_BLOB_BYTES
+        ) -> bytes:
+            if name == older:
+                await self.delete(name)
+            return await super().get(name, span, most_bytes=most_bytes)
+
+    async def scenario() -> None:
+        nonlocal older
+        place = Place()
+        one = place.client(1)
+        await put(one, "file", b"1")
+        await one.commit()
+        (older,) = (name for name in place.objects if name.startswith("commits/"))
+        await put(one, "file", b"2", (await listed(one))[path("file")])
+        await one.commit()
+        await place.collect(KEEP_NS, store=Collected(place.objects, clock=lambda: place.now_ns))
+        assert older not in place.objects
+
+    older = ""
     trio.run(scenario)
 
 
