@@ -12,7 +12,7 @@ import os
 import msgspec
 import trio
 
-from syncer.errors import AuthError, DamagedObjectError, NotFoundError
+from syncer.errors import AuthError, DamagedObjectError, FormatTooNewError, NotFoundError
 from syncer.remote.repository.format import config as configs
 from syncer.remote.repository.format import slots
 from syncer.remote.repository.format.codec import Codec
@@ -84,15 +84,16 @@ async def unlock_by(store: BlobStore, secret: str) -> tuple[Kept, Slot]:
         AuthError: It opens none of its keys.
         UsageError: A mistyped recovery key.
         DamagedObjectError: The config is damaged, or none opens and a slot is damaged.
+        FormatTooNewError: The config is a newer blocksync's, or none opens and a slot is.
     """
     raw = await _config(store)
     repository = configs.repository_of(raw)
-    found, damaged = await read_slots(store)
+    found, unreadable = await read_slots(store)
     try:
         master, slot = await trio.to_thread.run_sync(slots.open_any, found, repository, secret)
     except AuthError:
-        if damaged:
-            raise damaged[0] from None  # it may be the one
+        if unreadable:
+            raise unreadable[0] from None  # it may be the one
         raise
     return keep(master, repository, configs.decode(derive(master, repository), raw, Codec())), slot
 
@@ -118,10 +119,10 @@ async def repository_there(store: BlobStore) -> bytes:
     return configs.repository_of(await _config(store))
 
 
-async def read_slots(store: BlobStore) -> tuple[list[Slot], list[DamagedObjectError]]:
+async def read_slots(store: BlobStore) -> tuple[list[Slot], list[DamagedObjectError | FormatTooNewError]]:
     """The key slots of a store, also those that belong to no repository; and what can't be read of them."""
     found: list[Slot] = []
-    damaged: list[DamagedObjectError] = []
+    unreadable: list[DamagedObjectError | FormatTooNewError] = []
     for blob in (await store.listing(slots.FOLDER))[: 4 * slots.MAX_SLOTS]:
         try:
             raw = await store.get(blob.name, most_bytes=slots.MAX_BYTES)
@@ -129,9 +130,9 @@ async def read_slots(store: BlobStore) -> tuple[list[Slot], list[DamagedObjectEr
             continue  # removed meanwhile
         try:
             found.append(slots.read_slot(blob.name, raw))
-        except DamagedObjectError as error:
-            damaged.append(error)
-    return found, damaged
+        except (DamagedObjectError, FormatTooNewError) as error:
+            unreadable.append(error)
+    return found, unreadable
 
 
 async def _config(store: BlobStore) -> bytes:

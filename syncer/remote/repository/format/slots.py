@@ -143,7 +143,7 @@ def read_slot(name: str, raw: bytes) -> Slot:
         DamagedObjectError: Not what its name says, or no key slot.
         FormatTooNewError: A newer blocksync's.
     """
-    if len(raw) > 6 and raw[:5] == MAGIC + KIND and raw[5] > VERSION:
+    if len(raw) > 6 and raw[:5] == MAGIC + KIND and raw[5] > VERSION and _name_of(raw) == name:
         raise FormatTooNewError(name, raw[5], VERSION)
     if not _HEAD.size + _WRAPPED_BYTES <= len(raw) <= MAX_BYTES or _name_of(raw) != name:
         raise DamagedObjectError(name, "is damaged: its bytes do not have this name")

@@ -40,6 +40,7 @@ from syncer.remote.repository.format.sealed import Kind, object_name
 from syncer.remote.repository.headless import LOST, Headless, heads_there
 from syncer.remote.repository.maintenance.settings import settings_of
 from syncer.remote.repository.objects import Objects, ThreadNodes
+from syncer.remote.repository.opening import read_slots
 from syncer.remote.repository.tree import Tree
 
 _MOST_PROBLEMS: Final = 1000
@@ -131,6 +132,7 @@ class Checker:
                 del self.findings.problems[before:]
         self._indexed()
         await self._settings()
+        await self._keys()
         await for_each(self._to_read(), self._read, _AT_ONCE)
         await self._look_for_those_that_went()
         return self.findings
@@ -247,6 +249,14 @@ class Checker:
             await settings_of(self._objects)
         except _WRONG as error:
             self.findings.add(f"{error}; `blocksync repo settings --keep TIME` writes it anew")
+
+    async def _keys(self) -> None:
+        _, unreadable = await read_slots(self._objects.store)
+        for error in unreadable:
+            if isinstance(error, DamagedObjectError):  # what a newer blocksync made is sound
+                self.findings.add(
+                    f"{error}, so this key opens nothing; `blocksync repo key` removes it, and adds another"
+                )
 
     def _to_read(self) -> Iterator[str]:
         return (name for name in self._sizes if self._chosen() < self._share)

@@ -10,8 +10,10 @@ import trio
 
 from syncer.core.model import Kind, meta_of
 from syncer.ports.orders import write_one
+from syncer.remote.repository.format.keys import MasterKey, derive
 from syncer.remote.repository.maintenance.checking import Checker, Findings
 from syncer.remote.repository.maintenance.marking import GRACE_NS
+from syncer.remote.repository.making import create
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
 from syncer.remote.stores.port import Blob
@@ -162,3 +164,19 @@ def test_what_is_collected_while_it_is_looked_at_is_not_missing(verb: str) -> No
         assert found.problems == []
 
     trio.run(scenario)
+
+
+def test_a_key_that_is_damaged_is_named() -> None:
+    async def scenario() -> tuple[str, Findings]:
+        store = MemoryStore()
+        kept, _ = await create(store, "correct horse battery", grid=GRID, log2_n=10)
+        name = max(name for name in store.objects if name.startswith("keys/"))
+        raw, when = store.objects[name]
+        store.objects[name] = raw[:-1] + bytes([raw[-1] ^ 1]), when
+        objects = Objects(store, derive(MasterKey(kept.master), kept.repository))
+        return name, await Checker(objects, GRID).run()
+
+    name, found = trio.run(scenario)
+    (problem,) = found.problems
+    assert f"{name} of the repository is damaged" in problem
+    assert "`blocksync repo key`" in problem

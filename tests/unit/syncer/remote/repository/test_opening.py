@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 import trio
 
-from syncer.errors import AuthError, DamagedObjectError, NotFoundError, UsageError
+from syncer.errors import AuthError, DamagedObjectError, FormatTooNewError, NotFoundError, UsageError
+from syncer.remote.repository.format.slots import FOLDER, VERSION
 from syncer.remote.repository.making import create
-from syncer.remote.repository.opening import Kept, check, unlock
+from syncer.remote.repository.opening import Kept, check, unlock, unlock_by
 from syncer.remote.stores.memory import MemoryStore
 
 PASSPHRASE = "correct horse battery"
@@ -45,6 +48,39 @@ def test_a_wrong_passphrase_opens_nothing_and_a_short_one_is_refused() -> None:
         await made(store)
         with pytest.raises(AuthError, match="none of the repository's 2 keys"):
             await unlock(store, "another passphrase")
+
+    trio.run(scenario)
+
+
+def newer(store: MemoryStore, name: str) -> None:
+    """Put a key slot as a newer blocksync may make it in place of one."""
+    raw, when = store.objects.pop(name)
+    other = raw[:5] + bytes([VERSION + 1]) + raw[6:]
+    store.objects[FOLDER + hashlib.sha256(other).digest()[:8].hex()] = other, when
+
+
+def test_a_slot_of_a_newer_version_is_in_the_way_of_no_other_one() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        kept, recovery = await made(store)
+        _, slot = await unlock_by(store, recovery)
+        newer(store, slot.name)
+        assert (await unlock(store, PASSPHRASE)).master == kept.master
+        with pytest.raises(FormatTooNewError, match="use a newer blocksync"):
+            await unlock(store, recovery)
+
+    trio.run(scenario)
+
+
+def test_a_slot_whose_version_was_flipped_is_damaged() -> None:
+    async def scenario() -> None:
+        store = MemoryStore()
+        _, recovery = await made(store)
+        _, slot = await unlock_by(store, recovery)
+        raw, when = store.objects[slot.name]
+        store.objects[slot.name] = raw[:5] + bytes([VERSION + 1]) + raw[6:], when
+        with pytest.raises(DamagedObjectError, match=f"{slot.name} .*damaged"):
+            await unlock(store, recovery)
 
     trio.run(scenario)
 
