@@ -27,6 +27,10 @@ _TICK_S: Final = 2.5  # of clocks that tell seconds, rounded up or down
 _HEAD_BYTES: Final = 4 << 10
 
 
+class MissingHeadError(DamagedObjectError):
+    """A head was listed and can't be got: the store has lost it, or somebody has just forgotten its device."""
+
+
 class _Known(msgspec.Struct, frozen=True):
     """A head, as it was when the store told this of it.
 
@@ -65,7 +69,8 @@ class Heads:
         """The heads that a listing of now tells of. A request for each that is, or may be, another than it was.
 
         Raises:
-            DamagedObjectError: One is not what it was, or is missing.
+            MissingHeadError: One is listed, and missing.
+            DamagedObjectError: One is not what it was.
         """
         found: dict[str, _Known] = {}
         asks: list[tuple[Blob, DeviceId]] = []
@@ -84,7 +89,7 @@ class Heads:
             try:
                 head = await self._kept.got_listed(blob, check, most_bytes=_HEAD_BYTES)
             except NotFoundError:
-                raise DamagedObjectError(blob.name, "is missing: it is listed") from None
+                raise MissingHeadError(blob.name, "is missing: it is listed") from None
             # All heads have one length. By a clock of whole seconds two writes of one device may look alike.
             is_settled = bool(blob.md5) or blob.modified_ns % 10**9 != 0 or now_s - since_s > _TICK_S
             found[blob.name] = _Known(blob, head, since_s, is_settled)

@@ -33,7 +33,7 @@ from syncer.remote.repository.format.indexes import Found, Index, Section
 from syncer.remote.repository.format.keys import SALT_BYTES, ChunkId, Content, Keys
 from syncer.remote.repository.format.packs import Fetch, Pack, PackReader, PackRef, plan
 from syncer.remote.repository.format.sealed import Kind, digest_of, object_name
-from syncer.remote.repository.heads import Heads
+from syncer.remote.repository.heads import Heads, MissingHeadError
 from syncer.remote.repository.kept import Codecs, Kept, Listing, listing_of
 from syncer.remote.stores.caching import CachedStore
 from syncer.remote.stores.port import Blob, BlobStore
@@ -114,7 +114,12 @@ class Objects:
             DamagedObjectError: One is not what it was, or is missing.
         """
         self._listed = await listing_of(self.store, self.clock_s)
-        return await self._heads.of(self._listed.below(Kind.HEAD))
+        try:
+            return await self._heads.of(self._listed.below(Kind.HEAD))
+        except MissingHeadError:
+            # A device that was forgotten since: others build on it, perhaps by heads that are later than that listing.
+            self._listed = await listing_of(self.store, self.clock_s)
+            return await self._heads.of(self._listed.below(Kind.HEAD))
 
     async def head(self, device: DeviceId) -> Head | None:
         """A device's head as it is now; None if it has none.

@@ -197,12 +197,18 @@ class OwnHead:
             check: The last word, right before; what it raises goes on.
 
         Raises:
-            RemoteUnavailableError: Somebody else has written it since it was looked at.
+            RemoteUnavailableError: Somebody else has written or deleted it since it was looked at.
         """
         own, following = self._own, Head(device=self._own.device, sequence=self._own.sequence + 1, commit=commit)
         place = "" if self._memory is None else await trio.to_thread.run_sync(self._memory.place)
         is_alone = await self._is_alone(place)
-        if not is_alone and await self._objects.head(own.device) != self._there:
+        there = self._there if is_alone else await self._objects.head(own.device)
+        if there is None and self._there is not None:
+            raise RemoteUnavailableError(
+                "this device's head has gone since it was seen: somebody has forgotten the device, perhaps, by "
+                "`blocksync repo devices forget`; the next cycle looks again, and goes on"
+            )
+        if there != self._there:
             raise RemoteUnavailableError(
                 "this device's head is not the one that was seen: its state is in use on another machine, too, a clone "
                 "perhaps; the next cycle looks again, and goes on as another device"

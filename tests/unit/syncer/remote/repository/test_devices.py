@@ -8,10 +8,12 @@ import pytest
 import trio
 import trio.testing
 
-from syncer.errors import NotFoundError, RemoteUnavailableError, UsageError
+from syncer.errors import DamagedObjectError, NotFoundError, RemoteUnavailableError, UsageError
+from syncer.remote.repository.format.history import DeviceId
 from syncer.remote.repository.maintenance.devices import devices_of, forget
 from syncer.remote.repository.objects import Objects
 from syncer.remote.stores.memory import MemoryStore
+from syncer.remote.stores.port import MAX_BLOB_BYTES
 from tests.unit.syncer.remote.repository.aging import HOUR_NS, Place
 from tests.unit.syncer.remote.repository.nodes import KEYS
 from tests.unit.syncer.remote.repository.share import fetched, listed, path, put, random_bytes
@@ -196,5 +198,53 @@ def test_a_device_that_died_before_it_wrote_its_head_can_be_forgotten_an_hour_la
         place.now_ns += HOUR_NS + 1
         await forget(objects(place), LOST)
         assert set(await listed(place.client(9))) == {b"ones", b"others"}
+
+    trio.run(scenario)
+
+
+def test_a_device_that_is_forgotten_while_somebody_looks_is_no_damage() -> None:
+    class Meanwhile(MemoryStore):
+        """Somebody forgets the device before its head is got, and after it was listed."""
+
+        async def get(
+            self, name: str, span: tuple[int, int] | None = None, *, most_bytes: int = MAX_BLOB_BYTES
+        ) -> bytes:
+            if name == f"heads/{LOST}" and name in self.objects:
+                await taken_over_again(place)
+                await forget(objects(place), LOST)
+            return await super().get(name, span, most_bytes=most_bytes)
+
+    async def taken_over_again(place: Place) -> None:
+        other = place.client(2)
+        await listed(other)
+        await put(other, "more", b"more")
+        await other.commit()
+
+    async def scenario() -> None:
+        one = place.client(1)
+        await put(one, "ones", b"data")
+        await one.commit()
+        looks = place.client(3, Meanwhile(place.objects, clock=lambda: place.now_ns))
+        assert set(await listed(looks)) == {b"ones", b"more"}
+        assert list(await objects(place).heads()) == [DeviceId(bytes.fromhex(OTHER))]
+
+    place = Place()
+    trio.run(scenario)
+
+
+def test_a_head_that_stays_listed_and_is_missing_is_damage() -> None:
+    class Lost(MemoryStore):
+        async def get(
+            self, name: str, span: tuple[int, int] | None = None, *, most_bytes: int = MAX_BLOB_BYTES
+        ) -> bytes:
+            if name == f"heads/{LOST}":
+                raise NotFoundError(name)
+            return await super().get(name, span, most_bytes=most_bytes)
+
+    async def scenario() -> None:
+        place = Place()
+        await taken_over(place)
+        with pytest.raises(DamagedObjectError, match=f"{LOST} .*is missing: it is listed"):
+            await Objects(Lost(place.objects, clock=lambda: place.now_ns), KEYS).heads()
 
     trio.run(scenario)

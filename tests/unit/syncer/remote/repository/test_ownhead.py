@@ -400,6 +400,25 @@ def test_a_device_that_was_forgotten_writes_a_head_again(tmp_path: Path) -> None
     play(scenario)
 
 
+def test_a_device_that_is_forgotten_while_it_commits_is_told_so_and_goes_on_as_itself(tmp_path: Path) -> None:
+    async def scenario(store: MemoryStore) -> None:
+        machine = Machine(store, tmp_path / "head")
+        await machine.commits()
+        other = Machine(store, tmp_path / "other")
+        other.own = OwnHead(other.objects, DeviceId(b"e" * 16), None)
+        await other.commits()
+        machine.now_s += 3600.0  # no listing stands in for a look
+        await machine.own.heads()
+        machine.now_s += 60.0
+        await machine.own.begin()
+        await store.delete(head_name(DEVICE))
+        with pytest.raises(RemoteUnavailableError, match="has forgotten the device, perhaps"):
+            await machine.own.put(A, lambda: None)
+        assert await machine.commits() == DEVICE
+
+    play(scenario)
+
+
 def test_another_link_begins_anew_and_damage_is_told(tmp_path: Path) -> None:
     file, other = tmp_path / "head", DeviceId(b"e" * 16)
     MemoryFile(str(file), DEVICE).write(Own(device=DEVICE, sequence=3, commit=A))
