@@ -130,6 +130,36 @@ def test_roots_own_write_leaves_setuid_and_ends_capabilities(served: Mounted) ->
     assert "security.capability" not in os.listxattr(path)
 
 
+def test_a_change_of_owner_ends_what_a_file_grants(served: Mounted) -> None:
+    """Breaks when a program keeps for its new owner the capabilities and set-id bits that root gave to the old one."""
+    path = served.path / "program"
+    path.write_bytes(b"program")
+    path.chmod(0o6777)
+    os.setxattr(path, "security.capability", CAPABILITY)
+    os.chown(path, 1234, -1)
+    assert os.stat(path).st_mode & 0o7777 == 0o777
+    assert "security.capability" not in os.listxattr(path)
+
+
+def test_overlayfs_takes_a_mount_for_its_upper_layer_and_keeps_capabilities(served: Mounted, tmp_path: Path) -> None:
+    """Breaks when `ping` of a container can't ping any more once somebody touched it."""
+    layers = {name: served.path / name for name in ("lower", "upper", "work")}
+    for path in layers.values():
+        path.mkdir()
+    program, shown = layers["lower"] / "program", tmp_path / "shown"
+    program.write_bytes(b"program")
+    os.setxattr(program, "security.capability", CAPABILITY)
+    shown.mkdir()
+    options = "lowerdir={lower},upperdir={upper},workdir={work}".format(**layers)
+    subprocess.run(["mount", "-t", "overlay", "-o", options, "none", shown], check=True)
+    try:
+        (shown / "program").touch()
+        assert (layers["upper"] / "program").read_bytes() == b"program"
+        assert os.getxattr(shown / "program", "security.capability") == CAPABILITY
+    finally:
+        subprocess.run(["umount", shown], check=True)
+
+
 def test_a_signal_while_an_answer_is_waited_for_changes_nothing(served: Mounted) -> None:
     """Programs don't expect EINTR of a disk."""
     path = served.path / "file"

@@ -70,7 +70,7 @@ class Init(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SetAttributes(msgspec.Struct, frozen=True, kw_only=True):
-    """chmod, chown, truncate, utimens. `kill_privileges`: a truncation by somebody without CAP_FSETID."""
+    """chmod, chown, truncate, utimens. `kill_privileges`: a truncation by somebody without CAP_FSETID, or any chown."""
 
     size_bytes: int | None
     changes: AttributeChanges

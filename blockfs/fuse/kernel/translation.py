@@ -177,7 +177,11 @@ class Translation:
 
     def _setattr(self, header: Header, body: memoryview, may_block: bool) -> bytes:
         asked = decode.setattr_(body)
-        kill = asked.kill_privileges or (self._tells_privileges and self._ends_all(header, asked))
+        # A new owner has the flag, too. With chown(2) the kernel has removed capabilities before (setattr_prepare), and
+        # set-id bits end with the owner; overlayfs changes the owner of what it copies, which keeps its capabilities.
+        is_chown = asked.size_bytes is None and (asked.changes.uid, asked.changes.gid) != (None, None)
+        kill = asked.kill_privileges and not is_chown
+        kill = kill or (self._tells_privileges and self._ends_all(header, asked))
         changed = self._calls.setattr(
             header.node, asked.size_bytes, asked.changes, kill_privileges=kill, may_block=may_block
         )
