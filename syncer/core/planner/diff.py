@@ -37,7 +37,7 @@ from syncer.core.model import (
 )
 from syncer.core.paths import park_name, path_in
 
-_OWNER_WRITES: Final = 0o300  # w and x for the owner: what it takes to create in a directory
+_OWNER_ENTERS: Final = 0o700  # for the owner: w and x to create in a directory, r to open it
 
 
 class DiffContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -231,8 +231,8 @@ class _Diff:
 
     def _mkdir(self, nid: Nid, want: Node) -> None:
         mode, path = want.meta.mode, self._path(nid)
-        closed = mode is not None and self.side is Side.LOCAL and mode & _OWNER_WRITES != _OWNER_WRITES
-        open_mode = mode | _OWNER_WRITES if closed and mode is not None else mode
+        closed = mode is not None and self.side is Side.LOCAL and mode & _OWNER_ENTERS != _OWNER_ENTERS
+        open_mode = mode | _OWNER_ENTERS if closed and mode is not None else mode
         meta = Meta(mode=open_mode, special=want.meta.special, xattrs=_settled(want.meta).xattrs)
         self.places.append(Mkdir(side=self.side, nid=nid, path=path, parent=want.parent, name=want.name, meta=meta))
         if closed:

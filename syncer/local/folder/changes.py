@@ -12,7 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from stat import S_IMODE, S_ISDIR, S_ISREG
+from stat import S_IMODE, S_IRUSR, S_ISDIR, S_ISREG
 from typing import Final
 
 import msgspec
@@ -300,8 +300,7 @@ class Changes:
 
     def set_meta(self, path: RelPath, meta: Meta, expect: LocalTag, seen: Meta | None = None) -> Applied:
         """Set metadata through a descriptor of the very inode that was expected."""
-        with parent_directory(self._root, path) as (directory, name):
-            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=directory)
+        descriptor, meta, expect = self._open_for_meta(path, meta, expect)
         try:
             before = status(b"", descriptor)
             found = tag_of(before)
@@ -320,6 +319,28 @@ class Changes:
             return Applied(tag=tag if meta.mtime_ns is None else replace(tag, ctime_ns=0))
         finally:
             os.close(descriptor)
+
+    def _open_for_meta(self, path: RelPath, meta: Meta, expect: LocalTag) -> tuple[int, Meta, LocalTag]:
+        """Open a node whose metadata are to be set; a file that its owner may not read is made readable for it.
+
+        Returns:
+            Its descriptor, the caller's to close; what to set, with the mode that takes that back; what to expect.
+        """
+        with parent_directory(self._root, path) as (directory, name):
+            try:
+                return os.open(name, FILE_FLAGS, dir_fd=directory), meta, expect
+            except PermissionError:
+                place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        try:
+            found = status(b"", place)
+            self._require_tag(tag_of(found), expect, path)
+            itself = b"/proc/self/fd/%d" % place
+            mode = S_IMODE(found.mode)
+            os.chmod(itself, mode | S_IRUSR)
+            full = meta if meta.mode is not None else replace(meta, mode=mode & ~SPECIAL_BITS)
+            return os.open(itself, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), full, replace(expect, ctime_ns=0)
+        finally:
+            os.close(place)
 
     # --- parts
 

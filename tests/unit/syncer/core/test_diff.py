@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from syncer.core.model import Create, Mkdir, Nid, SetMeta, Trash, Update, meta_of
 from tests.unit.syncer.core.trees import Nodes, file, folder, plan, steps
 
@@ -35,14 +37,15 @@ def test_a_conflict_copy_exists_before_its_version_is_replaced() -> None:
     assert update.after == copy.nid
 
 
-def test_a_read_only_directory_is_closed_after_it_is_filled() -> None:
-    made = plan({}, {}, {1: folder("d", mode=0o555), 2: file("f", 1, parent=1)})
+@pytest.mark.parametrize(("mode", "at_first"), [(0o555, 0o755), (0o333, 0o733), (0, 0o700)])
+def test_a_directory_that_its_owner_may_not_fill_or_open_is_closed_after_it_is_filled(mode: int, at_first: int) -> None:
+    made = plan({}, {}, {1: folder("d", mode=mode), 2: file("f", 1, parent=1)})
     mkdir, create, close = made.local
     assert isinstance(mkdir, Mkdir)
-    assert mkdir.meta == meta_of(0o755)
+    assert mkdir.meta == meta_of(at_first)
     assert isinstance(create, Create)
     assert isinstance(close, SetMeta)
-    assert close.meta == meta_of(0o555)
+    assert close.meta == meta_of(mode)
 
 
 def test_every_action_carries_the_evidence_it_was_planned_with() -> None:

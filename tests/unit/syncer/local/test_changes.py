@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -175,3 +178,10 @@ def test_what_was_written_in_the_tick_of_the_look_proves_nothing(mtime: int, cti
     kept = settled(found, clock_ns=100)
     assert (kept == found) == known
     assert kept.ctime_ns == (ctime if known else 0)
+
+
+def test_metadata_of_a_file_that_its_owner_may_not_read_can_be_changed(tmp_path: Path) -> None:
+    """Else a file of mode 0 that came from a device of root keeps that mode here for ever."""
+    command = [sys.executable, "-m", "tests.unit.syncer.local.nobodys_modes", tmp_path]
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stdout, made.stderr) == (0, "0\n0\n604\n", "")
