@@ -148,8 +148,7 @@ class RootState:
 
     def container(self) -> ContainerIdentity | None:
         """The container as last seen."""
-        raw = self._database.meta_get(_CONTAINER)
-        return None if raw is None else decode_container(raw)
+        return self._database.meta_read(_CONTAINER, decode_container)
 
     def set_container(self, found: ContainerIdentity) -> None:
         """Remember the container."""
@@ -219,13 +218,11 @@ class RootState:
 
     def last_cycle(self) -> LastCycle | None:
         """How the last cycle went."""
-        raw = self._database.meta_get(_LAST_CYCLE)
-        return None if raw is None else msgspec.json.decode(raw, type=LastCycle)
+        return self._database.meta_read(_LAST_CYCLE, _decode_cycle)
 
     def last_shared(self) -> LastCycle | None:
         """The last one in which blocks came from others than the server, or went to peers: those after it are empty."""
-        raw = self._database.meta_get(_LAST_SHARED)
-        return None if raw is None else msgspec.json.decode(raw, type=LastCycle)
+        return self._database.meta_read(_LAST_SHARED, _decode_cycle)
 
     def problems(self) -> list[Problem]:
         """What the last cycle could not sync, or found remarkable."""
@@ -287,6 +284,10 @@ class Unwritten:
         raise AssertionError("who only looks writes nothing")
 
     record = book_orders = book_overwrites = note_writers = set_container = set_cursor = set_rules = keep = _refuse
+
+
+def _decode_cycle(raw: bytes) -> LastCycle:
+    return msgspec.json.decode(raw, type=LastCycle)
 
 
 def _without(row: BaseRow, parts: Container[str]) -> BaseRow:

@@ -14,7 +14,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import lmdb
 
@@ -28,6 +28,7 @@ from syncer.core.planner.outcome import BaseChange, Booking
 from syncer.core.planner.overwrites import Overwrite
 from syncer.core.subtrees import Retagged, version_of
 from syncer.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotAllowedError, NotFoundError
+from syncer.protocol.jsontext import MALFORMED
 from syncer.state.rows import RowReader
 from syncer.state.schema import (
     FORMAT,
@@ -64,6 +65,8 @@ _LATER: Final = ("overwrites", "writers", "orders")  # older states lack them un
 _INDEXES: Final = ("by-path", "by-inode", "by-uuid")
 _FORMAT_KEY: Final = b"format"
 _NEXT_NID_KEY: Final = b"next-nid"
+T = TypeVar("T")
+
 _ADVICE: Final = (
     "run `blocksync link ROOT URL --relink`: it starts a new state, merges both sides anew and deletes nothing"
 )
@@ -486,6 +489,16 @@ class StateDB:
         with self._read() as txn:
             raw = txn.get(_user_key(key), db=self._tables["meta"])
             return bytes(raw) if raw is not None else None
+
+    def meta_read(self, key: str, decode: Callable[[bytes], T]) -> T | None:
+        """Such a value, decoded: one that its own codec (JSON, by msgspec) does not understand is damage."""
+        raw = self.meta_get(key)
+        if raw is None:
+            return None
+        try:
+            return decode(raw)
+        except MALFORMED as error:
+            raise CorruptionError(f"{self.path}/db: a record is damaged: {error}; {_ADVICE}") from error
 
     def meta_set(self, values: Mapping[str, bytes | None]) -> None:
         """Set values, or delete them (None), in one transaction."""
