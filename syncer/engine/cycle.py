@@ -486,6 +486,8 @@ class Cycle:
         return await trio.to_thread.run_sync(self._state.holders, wanted)
 
     async def _push(self, plan: Plan, outcome: Outcome, recorder: Recorder, worker: RemoteWorker) -> None:
+        if recorder.has_rows:
+            await recorder.flush()  # a booking whose directory has no row says nothing to the next cycle
         recorder.waits = (await worker.prepare()).holds_back
         await self._waves(plan.remote, plan, outcome, recorder, worker)
         if recorder.waits:

@@ -99,6 +99,11 @@ class Recorder:
             del self._untold[number]
             self._told.append(number)
 
+    @property
+    def has_rows(self) -> bool:
+        """Some wait to be written."""
+        return bool(self._waiting)
+
     async def flush(self) -> None:
         """Write what waits, durably."""
         async with self._writing:

@@ -62,9 +62,11 @@ def test_a_conflict_copy_that_an_earlier_run_made_on_the_server_is_told_by_the_r
     first.reconcile()
     second.write("file", b"ours")
     if end != "refused":
+        reached: list[str] = []
 
         def die(step: str) -> None:
-            if step == end:
+            reached.append(step)
+            if step == end and (end != "barrier" or "remote changed" in reached):  # there is one before the push, too
                 raise Crash
 
         with pytest.raises(Crash):
@@ -104,3 +106,37 @@ def test_a_conflict_copy_counts_when_it_is_made(pair: tuple[Device, Device], ope
     assert second.reconcile(dry_run=True).conflicts == 1
     assert second.reconcile().conflicts == 1
     assert second.reconcile().conflicts == 0
+
+
+@pytest.mark.parametrize("after", ["edited", "deleted", "moved"])
+def test_what_a_killed_run_pushed_into_a_folder_that_both_had_is_known_as_its_own(
+    pair: tuple[Device, Device], after: str
+) -> None:
+    """Else it looks like somebody's: an edit since is a conflict, a deletion comes back, a rename is undone."""
+    first, second = pair
+    first.write("folder/theirs", b"theirs")
+    first.reconcile()
+    second.write("folder/ours", b"ours")
+
+    reached: list[str] = []
+
+    def die(step: str) -> None:
+        reached.append(step)
+        if "remote changed" in reached:  # and nothing after it: a killed process records no more
+            raise Crash
+
+    with pytest.raises(Crash):
+        second.reconcile(step=die)
+    assert RelPath(b"folder/ours") in second.container.objects
+    ours = second.path / "folder/ours"
+    if after == "edited":
+        second.write("folder/ours", b"edited")
+    elif after == "deleted":
+        ours.unlink()
+    else:
+        ours.rename(second.path / "folder/moved")
+    expected = second.place.visible() | {"folder/theirs": b"theirs"}
+    assert second.reconcile().conflicts == 0
+    first.reconcile()
+    assert second.place.visible() == expected
+    assert_at_rest(first, second)
