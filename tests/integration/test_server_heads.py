@@ -6,6 +6,7 @@ import contextlib
 import socket
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -77,13 +78,24 @@ def test_blanks_around_a_value_are_not_of_it(address: str) -> None:
     client.close()
 
 
+def _unread(connection: socket.socket, port: int) -> int:
+    """Bytes that the server at this port has not read yet; 0 also where it has hung up."""
+    ends = [f":{each:04X}" for each in (port, connection.getsockname()[1])]
+    for row in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, here, there, _, queues, *_ = row.split()
+        if here.endswith(ends[0]) and there.endswith(ends[1]):
+            return int(queues.partition(":")[2], 16)
+    return 0
+
+
 def talk(address: str, *pieces: bytes) -> bytes:
     """All that is answered until the server hangs up, or is silent."""
     host, port = address.split(":")
     with socket.create_connection((host, int(port)), timeout=5) as connection:
         for piece in pieces:
             connection.sendall(piece)
-            time.sleep(0.2)  # so that mostly each is read by itself; what is answered is the same if they come together
+            while _unread(connection, int(port)):  # each is read by itself
+                time.sleep(0.005)
         answer = b""
         with contextlib.suppress(TimeoutError):
             while piece := connection.recv(1 << 16):
