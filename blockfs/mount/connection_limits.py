@@ -42,9 +42,13 @@ class ConnectionLimits:
 
     def __init__(self, mountpoint: bytes) -> None:
         mounts = reversed(read_mounts())
-        self._device_minor = next((one.device_minor for one in mounts if one.mountpoint == mountpoint), None)
-        self._backing_device = _BACKING_DEVICES / f"0:{self._device_minor}"
+        minor = next((one.device_minor for one in mounts if one.mountpoint == mountpoint), None)
+        self._backing_device = _BACKING_DEVICES / f"0:{minor}"
         self._usual_ratio: str | None = None
+        # Kept open: when the kernel has unmounted, the next mount of anybody gets the number, but not this directory.
+        self._files: int | None = None
+        with _told():
+            self._files = _control_files(str(minor))
 
     def shorten(self) -> None:
         """Limit the requests that may wait."""
@@ -61,21 +65,22 @@ class ConnectionLimits:
         with _told():
             self._control({"abort": 1})
 
+    def close(self) -> None:
+        """Let go of the connection. Idempotent."""
+        if self._files is not None:
+            os.close(self._files)
+            self._files = None
+
     def _control(self, values: Mapping[str, int]) -> None:
         """Write to files of the connection."""
-        with contextlib.ExitStack() as opened:
+        if self._files is None:
+            return
+        for name, value in values.items():
+            descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=self._files)
             try:
-                control = os.open(f"{_CONNECTIONS}/{self._device_minor}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            except FileNotFoundError:  # mounted nowhere, as in many containers: only root can reach it
-                filesystem = detached_mount(b"fusectl")
-                opened.callback(os.close, filesystem)
-                flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-                control = os.open(str(self._device_minor), flags, dir_fd=filesystem)
-            opened.callback(os.close, control)
-            for name, value in values.items():
-                descriptor = os.open(name, os.O_WRONLY | os.O_CLOEXEC, dir_fd=control)
-                opened.callback(os.close, descriptor)
                 os.write(descriptor, str(value).encode())
+            finally:
+                os.close(descriptor)
 
     def lower(self) -> None:
         """Let writers have little dirty: beyond it they wait."""
@@ -89,6 +94,19 @@ class ConnectionLimits:
         if self._usual_ratio is not None:
             with _told():
                 (self._backing_device / "max_ratio_fine").write_text(self._usual_ratio)
+
+
+def _control_files(connection: str) -> int:
+    """The directory of a connection; only root can reach it, where it is mounted nowhere, as in many containers."""
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+    try:
+        return os.open(f"{_CONNECTIONS}/{connection}", flags)
+    except FileNotFoundError:
+        filesystem = detached_mount(b"fusectl")
+        try:
+            return os.open(connection, flags, dir_fd=filesystem)
+        finally:
+            os.close(filesystem)
 
 
 @contextlib.contextmanager

@@ -16,9 +16,8 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from types import FrameType
 from typing import Final
 
 import msgspec
@@ -35,6 +34,7 @@ from blockfs.fuse.writeback import take_pages_below
 from blockfs.mount import frontends, mountpoints, native
 from blockfs.mount.choice import Choice
 from blockfs.mount.connection_limits import ConnectionLimits
+from blockfs.mount.ending_signals import EndingSignals
 from blockfs.mount.frontends import Frontend, Load
 from blockfs.runtime import descriptors
 from blockfs.runtime.linux import syncfs_descriptor
@@ -49,7 +49,6 @@ from blockfs.service.handler import MountHandler
 LOG_NAME: Final = b"mount.log"
 ENDING_TIMEOUT_S: Final = 30.0  # for the process of an earlier mount that has unmounted and still commits
 ABANDONED_TIMEOUT_S: Final = 60.0  # for the threads of a mount that a bug has ended
-ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 log = Log()
 
@@ -102,11 +101,11 @@ def serve(options: MountOptions, manager: ServiceManager, *, ready: Callable[[],
     filesystem = _opened(options)
     # Until everything is committed: when the kernel has unmounted, a service manager or a system that shuts down sends
     # SIGTERM to who is still there.
-    with _noted_signals() as noted, _deadline(filesystem.fatal):
+    with EndingSignals() as signals, _deadline(filesystem.fatal):
         seal = False
         try:
             with filesystem.fatal.owning("the event loop"):
-                seal = _serve_mounted(options, manager, load, filesystem, noted, ready)
+                seal = _serve_mounted(options, manager, load, filesystem, signals, ready)
         finally:
             filesystem.close(seal=seal)  # or abandon it
     log.info("mount.ended", volume=options.volume)
@@ -134,7 +133,7 @@ def _serve_mounted(
     manager: ServiceManager,
     load: Load,
     filesystem: Filesystem,
-    noted: list[int],
+    signals: EndingSignals,
     ready: Callable[[], None],
 ) -> bool:
     """Mount an open volume and serve it until the kernel has unmounted; whether it shall be sealed, now that it has."""
@@ -163,6 +162,7 @@ def _serve_mounted(
             mountpoints.unmount(options.mountpoint, lazy=True)
 
     with ExitStack() as parts:
+        parts.callback(limits.close)
         parts.callback(frontend.close)
         parts.callback(cut_off)
         forget_pages = Forgetter(frontend.forget_pages)
@@ -183,7 +183,7 @@ def _serve_mounted(
         parts.callback(cut_off)  # first: a thread of ours may wait, in the kernel, for who waits for an answer
         parts.callback(end.announce)
         log.info("mount.ready", volume=options.volume, mountpoint=options.mountpoint, pid=os.getpid())
-        trio.run(_run_loop, frontend, limits, end, noted, serving)
+        trio.run(_run_loop, frontend, limits, end, signals, serving)
     return handler.seals
 
 
@@ -228,40 +228,25 @@ def _has_ended(pid: int, timeout_s: float) -> bool:
         os.close(process)
 
 
-@contextmanager
-def _noted_signals() -> Iterator[list[int]]:
-    """Take note of signals that would end the process, instead of dying of them. The loop listens to them itself."""
-    noted: list[int] = []
-
-    def note(number: int, _frame: FrameType | None) -> None:
-        noted.append(number)
-
-    before = {number: signal.signal(number, note) for number in ENDING_SIGNALS}
-    try:
-        yield noted
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 async def _run_loop(
-    frontend: Frontend, limits: ConnectionLimits, end: _Ending, noted: list[int], ready: Callable[[], None]
+    frontend: Frontend, limits: ConnectionLimits, end: _Ending, signals: EndingSignals, ready: Callable[[], None]
 ) -> None:
     """Serve requests until the kernel has unmounted."""
-    with trio.open_signal_receiver(*ENDING_SIGNALS) as signals:
+    try:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_end_on_signal, signals, end, noted)
+            nursery.start_soon(_end_on_signal, signals, end)
             nursery.start_soon(frontend.keep_dirty_low, limits)
             ready()
             await frontend.serve()
             nursery.cancel_scope.cancel()
+    finally:
+        signals.ignore()  # they have nothing more to tell
 
 
-async def _end_on_signal(signals: AsyncIterator[int], end: _Ending, noted: list[int]) -> None:
+async def _end_on_signal(signals: EndingSignals, end: _Ending) -> None:
     """End the mount for a signal that comes, or has come before anybody listened."""
-    if not noted:
-        noted.append(await anext(signals))
-    log.info("mount.signalled", signal=signal.Signals(noted[0]).name)
+    number = await signals.first()
+    log.info("mount.signalled", signal=number.name)
     end.announce()
     # In a thread: the kernel writes dirty pages back through this very loop before it lets go.
     await trio.to_thread.run_sync(end.now)

@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from blockfs.mount.connection_limits import CONGESTION_THRESHOLD, LOWERED_DIRTY_BYTES, MAX_BACKGROUND, READ_AHEAD_KIB
+from blockfs.mount.connection_limits import (
+    CONGESTION_THRESHOLD,
+    LOWERED_DIRTY_BYTES,
+    MAX_BACKGROUND,
+    READ_AHEAD_KIB,
+    ConnectionLimits,
+)
 from blockfs.runtime.linux import detached_mount
 from blockfs.runtime.mountinfo import read_mounts
 from tests.conftest import Mounted, mounted_below
@@ -241,3 +247,17 @@ def test_the_mount_process_keeps_no_folder_busy(machines: Machines, volume: Path
         assert os.readlink(f"/proc/{pid}/fd/0") == "/dev/null"
     finally:
         machines.run("umount", tmp_path / "m")
+
+
+def test_a_mount_that_has_ended_does_not_cut_the_next_one(mounted: Mounted) -> None:
+    """The kernel gives the next mount, whoever's, the number of the connection that has ended."""
+    limits = ConnectionLimits(os.fsencode(mounted.path))
+    mounted.umount()
+    mounted.remount()
+    limits.cut()
+    assert os.listdir(mounted.path) == []
+    limits.close()
+    ConnectionLimits(os.fsencode(mounted.path)).cut()
+    with pytest.raises(OSError, match="Transport endpoint"):
+        os.listdir(mounted.path)
+    mounted.umount()

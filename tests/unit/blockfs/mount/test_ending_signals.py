@@ -1,0 +1,81 @@
+"""Signals that end a mount: one counts, at whatever moment, and thousands do no harm."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import trio
+import trio.testing
+
+from blockfs.mount.ending_signals import ENDING_SIGNALS, EndingSignals
+
+_STORM = "for killer in 1 2 3; do for number in {1..20000}; do kill -TERM $0; done & done; wait"
+
+# Turns its loop, without a rest, until its stdin ends.
+_TURNING = """
+import sys, trio
+from blockfs.mount.ending_signals import EndingSignals
+async def main():
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(signals.first)
+        nursery.start_soon(turn, nursery.cancel_scope)
+        print("ready", flush=True)
+        await trio.to_thread.run_sync(sys.stdin.read)
+        nursery.cancel_scope.cancel()
+    print(await signals.first())
+async def turn(until):
+    while not until.cancel_called:
+        await trio.lowlevel.checkpoint()
+with EndingSignals() as signals:
+    trio.run(main)
+"""
+
+
+@pytest.mark.parametrize("number", ENDING_SIGNALS)
+@pytest.mark.parametrize("comes_first", [True, False])
+def test_a_signal_counts_whether_or_not_somebody_listens_already(number: signal.Signals, comes_first: bool) -> None:
+    handlers = [signal.getsignal(each) for each in ENDING_SIGNALS]
+    told = []
+
+    async def main() -> None:
+        with trio.fail_after(60):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(listen)
+                await trio.testing.wait_all_tasks_blocked()
+                if not comes_first:
+                    os.kill(os.getpid(), number)
+
+    async def listen() -> None:
+        told.append(await signals.first())
+
+    with EndingSignals() as signals:
+        if comes_first:
+            os.kill(os.getpid(), number)
+        trio.run(main)
+        assert [signal.getsignal(each) for each in ENDING_SIGNALS] == [signal.SIG_IGN] * len(ENDING_SIGNALS)
+        os.kill(os.getpid(), number)
+    assert told == [number]
+    assert [signal.getsignal(each) for each in ENDING_SIGNALS] == handlers
+
+
+def test_what_is_ignored_is_not_heard() -> None:
+    with EndingSignals() as signals:
+        signals.ignore()
+        for number in ENDING_SIGNALS:
+            os.kill(os.getpid(), number)
+
+
+def test_thousands_of_signals_do_not_stop_the_loop() -> None:
+    """A handler that runs for each nests until RecursionError, within milliseconds."""
+    piped = subprocess.PIPE
+    process = subprocess.Popen([sys.executable, "-c", _TURNING], stdin=piped, stdout=piped, stderr=piped, text=True)
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        subprocess.run(["bash", "-c", _STORM, str(process.pid)], check=True)
+        told, complaints = process.communicate()
+    assert (process.returncode, told, complaints) == (0, "15\n", "")
