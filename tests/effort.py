@@ -149,6 +149,7 @@ KNOB: Final = {
     "scrubs from peers": Counts("block sizes", 1, 3, 3, "integration/test_scrub_peers.py"),
     "trials on a LAN": Counts("trials", 3, 53, 53, "system/test_lan_trials.py"),
     "pulls beside a neighbour": Counts("ways", 1, 6, 6, "integration/test_lan_pulls.py"),
+    "stores beside a neighbour": Counts("stores", 1, 3, 3, "integration/test_lan_remotes.py"),
     "choice of peers": Counts("examples", 60, 500, 5000, "unit/syncer/peer/test_swarm.py"),
     "looks at a root": Counts("rounds per kind of root", 6, 20, 400, "contract/test_looks.py"),
     "ways between releases": Counts("which side is the other release", 1, 2, 2, "system/test_release_before.py"),

@@ -66,9 +66,9 @@ def small(sizes: Sizes) -> list[Row]:
 
 
 def _rows(part: str, work: str, sizes: Sizes, files: dict[str, int], block: int, repetitions: int) -> list[Row]:
-    # One alone takes as long as the line does, each time: once is enough.
-    alone = [_Run(1, sizes.server_mbit_s, files, block)] * repetitions
-    together = [_Run(sizes.nodes, sizes.server_mbit_s, files, block) for _ in range(repetitions)]
+    # By turns: one alone, then all.
+    runs = [[_Run(count, sizes.server_mbit_s, files, block) for count in (1, sizes.nodes)] for _ in range(repetitions)]
+    alone, together = ([run[number] for run in runs] for number in range(2))
     blocks = sum(size // block for size in files.values())
     copies = Row(
         part=part, work=f"{work}, server of {sizes.server_mbit_s:g} Mbit/s: copies it sends", unit="times",

@@ -6,7 +6,6 @@ answers late. With all cables as fast as they can be it is measured: `python -m 
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,8 @@ from typing import Any
 import pytest
 
 from tests import effort
-from tests.integration.syncing import mounted
-from tests.kit.netns import Lan, Node
+from tests.kit.netns import Lan
 from tests.kit.program import Machine, Site, is_there
-from tests.kit.repositories import make_repository, password_file
 
 DATA_BYTES = 64 << 20
 SERVER_MBIT_S = 2.0
@@ -67,41 +64,3 @@ def test_what_a_neighbour_has_comes_from_it(tmp_path: Path, block_size: str, com
             got = puller.until("peers", lambda _: image.is_file())["figures"]["bytes_from_peers"]
         assert (puller.root / "image").read_bytes() == data
         assert got >= ENOUGH_BYTES
-
-
-class RepositoryMachine(Machine):
-    """One node with a folder that is linked to a repository in a directory that all nodes see."""
-
-    def __init__(self, node: Node, url: str, secret: Path, root: Path | None = None) -> None:
-        self.url = url
-        self.secret = secret
-        super().__init__(node, None, root=root)  # type: ignore[arg-type]
-
-    def link(self, root: Path, container: str, *options: str | Path) -> None:
-        self("link", root, self.url, "--password-file", self.secret, *options)
-
-
-@pytest.mark.parametrize("kind", ["folder", "volume"])
-def test_devices_of_a_repository_are_neighbours_without_a_key_on_its_store(kind: str, tmp_path: Path) -> None:
-    """The volume is on the holder's side, whose blocks are asked for; its machine has the other ones' repository."""
-    data = os.urandom(DATA_BYTES // 4)
-    url = f"file://{tmp_path}/repository"
-    make_repository(url)
-    secret = password_file(tmp_path)
-    names = ["mounted"] if kind == "volume" else []
-    with mounted(tmp_path, *names) as points, Lan(3, home=tmp_path) as lan:
-        holder = RepositoryMachine(lan.nodes[1], url, secret, *points)
-        puller = RepositoryMachine(lan.nodes[2], url, secret)
-        (holder.root / "image").write_bytes(data)
-        holder("reconcile", holder.root)
-        holder.watch()
-        holder.until("peers", is_there)
-        holder.until("status", is_idle)
-        told = puller.json("reconcile", puller.root, "--limit-down", "100KiB")
-        assert (puller.root / "image").read_bytes() == data
-        assert told["bytes_from_peers"] >= len(data) // 2
-        checks = [json.loads(line) for line in puller("doctor", puller.root, "--json").splitlines()]
-        (of_root,) = [line for line in checks if line["root"] and line["subject"] == "LAN"]
-        assert "its key is derived from the repository's" in of_root["text"]
-        holder("reconcile", holder.root)
-        assert not (holder.root / ".blocksync/lan-key").exists()
