@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-import click
 import msgspec
 
 JSON_VERSION: Final = 1
@@ -50,11 +49,15 @@ def table(rows: Iterable[tuple[str, str]]) -> None:
 
 def note(message: str) -> None:
     """Tell the user something that is no result, on stderr."""
+    import click  # noqa: PLC0415 - 2 MB, where nothing is told
+
     click.echo(printable(message), err=True)
 
 
 def tell(text: str) -> None:
     """Print a line of a result on stdout."""
+    import click  # noqa: PLC0415 - the same
+
     click.echo(printable(text))
 
 

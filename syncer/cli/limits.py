@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import click
 import msgspec
 
 from blockfs.runtime.units import parse_size
@@ -31,6 +30,8 @@ NO_LIMITS: Final = Limits()
 
 def limit_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options `limit_up` and `limit_down` to a command."""
+    import click  # noqa: PLC0415 - the page needs `Limits`, and no library of command lines
+
     up = click.option("--limit-up", metavar="RATE", help="Send at most so much per second, e.g. 500KiB; 0: no limit.")
     down = click.option("--limit-down", metavar="RATE", help="Receive at most so much per second; 0: no limit.")
     return up(down(function))

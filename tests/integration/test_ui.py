@@ -8,6 +8,7 @@ import os
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -84,6 +85,17 @@ def link_of(sync: Sync, *options: str) -> str:
 
 def uuid_of(root: Path) -> str:
     return Registry(os.environ).get(os.fsencode(root)).record.uuid
+
+
+def test_the_page_loads_no_library_of_command_lines_and_of_processes(sync: Sync) -> None:
+    """1.7 MB of the 30 that it may take. Its process ends at once: nobody can ask for a link."""
+    program = "import sys; from syncer.cli.ui import child; child.main('127.0.0.1:0', only_figures=False)"
+    loaded = "print(*sorted({'click', 'multiprocessing', 'trio', 'starlette'} & set(sys.modules)))"
+    command = [sys.executable, "-c", f"{program}; {loaded}"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=True)
+    ready, modules = done.stdout.splitlines()
+    assert '"listen":"127.0.0.1:' in ready
+    assert modules == "starlette"
 
 
 def test_without_a_daemon_it_says_what_to_start(sync: Sync, root: Path) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import click
 from msgspec.structs import replace
 
+from blockfs.cli.parameters import PATH
 from blockfs.errors import BlockfsError
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import said
@@ -22,7 +23,7 @@ from blockfs.runtime.units import counted, format_size
 from syncer.cli.doctor import diagnosis, lancheck, server, store
 from syncer.cli.doctor.diagnosis import Check, Level, failed
 from syncer.cli.registry.condition import holder_of
-from syncer.cli.registry.roots import PATH, BadRecord, LinkedRoot, Registry
+from syncer.cli.registry.roots import BadRecord, LinkedRoot, Registry
 from syncer.cli.verbs.status import held_by
 from syncer.core.model import Kind
 from syncer.core.paths import PRIVATE

@@ -32,7 +32,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 
-import click
 import msgspec
 
 from blockfs.runtime.atomic import sync_directory, write_atomically
@@ -57,9 +56,6 @@ from syncer.state.statedb import exclusive
 if TYPE_CHECKING:  # imported where a server is concerned: a tenth of a second
     from syncer.cli.lan.solitude import Solitude
     from syncer.remote.http.transport import HttpSettings
-
-PATH: Final = click.Path(path_type=bytes)
-"""Arguments that are paths: names need not be UTF-8."""
 
 FORMAT: Final = 1
 OPEN_FILES_INTERVAL_S: Final = 600.0  # a snapshot, and what changed since the last: seconds of work for a busy disk

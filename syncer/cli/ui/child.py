@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ from syncer.errors import EXPECTED
 
 def main(listen: str, *, only_figures: bool) -> int:
     """Serve the page of this user's roots, or the daemon's figures, until there is nobody who asks."""
+    _load_uvicorn()
     from syncer.cli.ui.program import Program  # noqa: PLC0415 - after the log
     from syncer.ui.serving import serve, serve_figures  # noqa: PLC0415 - likewise
 
@@ -20,6 +22,16 @@ def main(listen: str, *, only_figures: bool) -> int:
     with contextlib.suppress(*EXPECTED):  # who wants figures finds the file; a full disk costs figures, not the page
         program.metrics_token()
     return (serve_figures if only_figures else serve)(program, listen, sys.stdin, sys.stdout)
+
+
+def _load_uvicorn() -> None:
+    """Without its command line, which the package imports: click and multiprocessing are 1.7 MB of 30."""
+    found = importlib.util.find_spec("uvicorn")
+    assert found is not None
+    package = sys.modules["uvicorn"] = importlib.util.module_from_spec(found)
+    from uvicorn.config import Config  # noqa: PLC0415 - from here on it can be
+
+    vars(package)["Config"] = Config  # where its other modules look for it
 
 
 if __name__ == "__main__":

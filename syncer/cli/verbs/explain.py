@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 import click
 import trio
 
+from blockfs.cli.parameters import PATH
 from blockfs.runtime.output import JsonValue, json_line, shown, tell
 from blockfs.runtime.units import counted
 from syncer.cli.registry.condition import holder_of
-from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
+from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.readonly import read_only
 from syncer.core.ignore import ignore_file_in
 from syncer.core.model import Kind, Plan, RelPath

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.layout import check_block_size
+from blockfs.cli.parameters import PATH
 from blockfs.control.client import ControlClient
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import code_of
@@ -25,7 +26,6 @@ from syncer.cli.registry.roots import (
     FORMAT,
     MIN_POLL_INTERVAL_S,
     OPEN_FILES_INTERVAL_S,
-    PATH,
     LinkedRoot,
     Registry,
     RootRecord,

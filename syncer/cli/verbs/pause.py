@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
+from blockfs.cli.parameters import PATH
 from syncer.cli.pausing import set_paused
-from syncer.cli.registry.roots import PATH
 
 
 @click.command("pause")

@@ -6,9 +6,10 @@ import os
 
 import click
 
+from blockfs.cli.parameters import PATH
 from blockfs.runtime.output import json_line, note, shown
 from syncer.cli.registry.condition import look_for
-from syncer.cli.registry.roots import PATH, Registry
+from syncer.cli.registry.roots import Registry
 from syncer.core.model import RelPath
 from syncer.errors import NotFoundError, UsageError
 from syncer.local.verbs.conflict_copies import ConflictCopy, Desk

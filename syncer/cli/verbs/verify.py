@@ -19,10 +19,11 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from blockfs.cli.parameters import PATH
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, shown, tell
 from blockfs.runtime.units import counted, format_size
-from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
+from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
 from syncer.cli.session.readonly import read_only
 from syncer.core.model import RelPath

@@ -14,11 +14,12 @@ from functools import partial
 import click
 import trio
 
+from blockfs.cli.parameters import PATH
 from blockfs.runtime import logs
 from blockfs.runtime.notify import ServiceManager
 from syncer.cli.lan.attending import Attendance, attendance
 from syncer.cli.registry.config import read_settings
-from syncer.cli.registry.roots import PATH, LinkedRoot, Registry
+from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.watching import Ports, Watcher
 from syncer.cli.ui.recording import record
 from syncer.remote.parallel import first_error

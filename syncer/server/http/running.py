@@ -8,7 +8,8 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
-import uvicorn
+from uvicorn.config import Config
+from uvicorn.server import Server
 
 from blockfs.runtime.memory import give_back, resident_bytes, trim
 from syncer.errors import LockedError, UsageError
@@ -45,7 +46,7 @@ def open_listener(listen: str, family: socket.AddressFamily, host: str, port: in
     return listener
 
 
-class BoundedServer(uvicorn.Server):
+class BoundedServer(Server):
     """uvicorn, which says when it is ready and looks at its connections every second.
 
     Attributes:
@@ -75,7 +76,7 @@ class BoundedServer(uvicorn.Server):
             grace_s: For what is being answered when it is told to stop.
         """
         super().__init__(
-            uvicorn.Config(
+            Config(
                 app,
                 http=protocol,
                 ws="none",
@@ -99,7 +100,7 @@ class BoundedServer(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or []:
             listener.listen(self._queue)
-        trim()  # what loading code has left: 2 MB of the page's 29
+        trim()  # what loading code has left: 2 MB of the page's
         self._usual_bytes = resident_bytes()
         self._on_ready()
 
