@@ -32,6 +32,11 @@ from tests.browser.many import (
     ten_thousand_conflicts_are_shown_page_by_page,
 )
 from tests.browser.narrow import the_longest_names_fit_on_every_page
+from tests.browser.refusals import (
+    a_conflict_that_a_command_has_settled_meanwhile_is_told,
+    a_plan_that_has_changed_since_is_not_carried_out,
+    a_restore_where_something_else_lies_overwrites_nothing,
+)
 from tests.browser.scriptless import every_page_is_read_without_scripts, without_scripts_the_page_is_as_good
 from tests.browser.tables import tables_are_told_as_tables_on_a_telephone
 from tests.browser.visits import Flow, link_of
@@ -296,6 +301,9 @@ FLOWS: tuple[Flow, ...] = (
     a_curve_tells_what_a_volume_held_and_holds,
     what_fails_is_told_with_what_to_do_about_it,
     what_waits_is_settled_by_keyboard,
+    a_plan_that_has_changed_since_is_not_carried_out,
+    a_restore_where_something_else_lies_overwrites_nothing,
+    a_conflict_that_a_command_has_settled_meanwhile_is_told,
 )
 
 
