@@ -193,7 +193,37 @@ def newcomer(home: Path) -> None:
     assert all(told.values())
 
 
-KINDS: tuple[Callable[[Path], None], ...] = (by_pip, by_pipx, debian_package, in_a_container, newcomer, under_systemd)
+def a_release(home: Path) -> None:
+    """By its one command, in a fresh clone: the files with their sums, and the tag of what they were built of."""
+    clone, later = home / "clone", "91.2.3"
+    git = ("git", "-c", f"safe.directory={PROJECT}/.git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", clone)
+    done(*git[:3], "clone", "-q", PROJECT, clone)
+    for name, before, after in (
+        ("setup.cfg", f"\nversion = {version()}\n", f"\nversion = {later}\n"),
+        ("CHANGELOG.md", "\n## Unreleased\n", f"\n## Unreleased\n\n## {later}\n"),
+    ):
+        text = (clone / name).read_text()
+        assert before in text
+        (clone / name).write_text(text.replace(before, after, 1))
+    done(*git, "commit", "-qam", "a release")
+    done(clone / "scripts/release", later, GIT_COMMITTER_NAME="t", GIT_COMMITTER_EMAIL="t@t")
+    made = clone / "build/release"
+    done("sh", "-c", f"cd {shlex.quote(str(made))} && sha256sum --check --strict SHA256SUMS")
+    names = {f"blocksync-{later}-py3-none-any.whl", f"blocksync-{later}.tar.gz", f"blocksync_{later}_amd64.deb"}
+    assert {file.name for file in made.iterdir()} == {*names, "SHA256SUMS"}
+    assert done("dpkg-deb", "--field", made / f"blocksync_{later}_amd64.deb", "Version") == f"{later}\n"
+    assert done(*git, "rev-parse", f"v{later}^{{commit}}") == done(*git, "rev-parse", "HEAD")
+
+
+KINDS: tuple[Callable[[Path], None], ...] = (
+    by_pip,
+    by_pipx,
+    debian_package,
+    in_a_container,
+    newcomer,
+    a_release,
+    under_systemd,
+)
 
 
 @pytest.mark.parametrize("kind", KINDS[: effort.count("packages")], ids=lambda kind: kind.__name__)
