@@ -27,10 +27,10 @@ def command(src: bytes, dst: bytes, as_json: bool) -> None:
     source = os.path.realpath(src)
     directory, name = os.path.split(os.path.abspath(dst))
     target = os.path.join(os.path.realpath(directory), name)
-    mount = _common_mount(source, target)
+    mounts = _mounts_of(source, target)
     if os.path.lexists(target):
         raise UsageError(f"{shown(dst)} exists; clone makes a new file only")
-    with ControlClient(mount.source) as client:
+    with ControlClient(mounts[0].source) as client:
         try:
             _write_out(source)
         except OSError as error:
@@ -38,17 +38,17 @@ def command(src: bytes, dst: bytes, as_json: bool) -> None:
                 raise
             client.flush()  # it knows what is lost, and says so
             raise BlockfsError(f"{shown(src)}: something that was written to it met an I/O error; repeat it") from None
-        client.clone(mount.inside(source), mount.inside(target))
+        client.clone(mounts[0].inside(source), mounts[1].inside(target))
     if as_json:
         json_line("clone", {"source": shown(source), "path": shown(target), "size_bytes": os.lstat(target).st_size})
 
 
-def _common_mount(source: bytes, target: bytes) -> Mount:
-    """The blocksync mount that both paths lie on.
+def _mounts_of(source: bytes, target: bytes) -> tuple[Mount, Mount]:
+    """The blocksync mounts that the two paths lie on: of one volume, and two if one of them is a bind mount.
 
     Raises:
         NotFoundError: No source file, or no directory for the target.
-        UsageError: Not on one blocksync mount.
+        UsageError: Not on mounts of one volume.
     """
     for path in (source, os.path.dirname(target)):
         if not os.path.exists(path):
@@ -58,7 +58,7 @@ def _common_mount(source: bytes, target: bytes) -> Mount:
         raise UsageError(f"{shown(source if first is None else target)} is not on a blocksync mount")
     if first.source != second.source:
         raise UsageError(f"{shown(source)} and {shown(target)} are on different volumes; copy the file instead")
-    return first
+    return first, second
 
 
 def _write_out(source: bytes) -> None:

@@ -117,11 +117,12 @@ def restore(mountpoint: bytes, name: bytes, dst: bytes, inside: bytes, as_json: 
         mount = _mount_of(place.mount, mountpoint)
         directory, last = os.path.split(os.path.abspath(dst))
         target = os.path.join(os.path.realpath(directory), last)
-        if place_of(os.path.dirname(target)).volume != place.volume:
+        goal = place_of(os.path.dirname(target))  # a bind mount, perhaps
+        if goal.volume != place.volume:
             raise UsageError(
                 f"{shown(dst)} is not on {shown(mount.mountpoint)}; copy from its .snapshots folder instead"
             )
-        client.restore_snapshot(name, inside.strip(b"/"), mount.inside(target))
+        client.restore_snapshot(name, inside.strip(b"/"), _mount_of(goal.mount, dst).inside(target))
     if as_json:
         json_line("restored", {"name": shown(name), "path": shown(target)})
 

@@ -198,6 +198,28 @@ def test_a_clone_through_a_bind_mount_finds_its_place(mounted: Mounted) -> None:
         subprocess.run(["umount", bound], check=True)
 
 
+def test_clones_and_restored_files_go_where_they_were_asked_for_also_from_one_bind_mount_to_another(
+    mounted: Mounted,
+) -> None:
+    """They went below the other mountpoint: to a folder of the bind mount's name, if there was one."""
+    folder, bound = mounted.path / "folder", mounted.machines.home / "bound"
+    for made in (folder, bound, mounted.path / "bound"):
+        made.mkdir()
+    (mounted.path / "source").write_bytes(b"content")
+    mounted.run("snapshot", mounted.path, "s")
+    subprocess.run(["mount", "--bind", folder, bound], check=True)
+    try:
+        mounted.run("clone", mounted.path / "source", bound / "copy")
+        mounted.run("clone", bound / "copy", mounted.path / "back")
+        mounted.run("snapshot", "restore", mounted.path, "s", bound / "restored", "--path", "source")
+        mounted.run("snapshot", "restore", bound, "s", mounted.path / "restored", "--path", "source")
+    finally:
+        subprocess.run(["umount", bound], check=True)
+    made = [folder / "copy", mounted.path / "back", folder / "restored", mounted.path / "restored"]
+    assert [file.read_bytes() for file in made] == [b"content"] * 4
+    assert os.listdir(mounted.path / "bound") == []
+
+
 def test_clone_takes_the_latest_writes_of_an_open_file(mounted: Mounted) -> None:
     with (mounted.path / "image").open("wb", buffering=0) as file:
         for number in range(5):
