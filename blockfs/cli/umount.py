@@ -14,7 +14,7 @@ from blockfs.control.client import ConnectionLostError, ControlClient, NotMounte
 from blockfs.errors import BlockfsError, ChangesLostError, NotFoundError
 from blockfs.exitcodes import ExitCode
 from blockfs.mount.abort import end_dying
-from blockfs.mount.holders import Holder, holders_of
+from blockfs.mount.holders import Holder, holders_of, is_elsewhere
 from blockfs.mount.mountpoints import mount_at, unmount
 from blockfs.runtime.failures import said
 from blockfs.runtime.linux import syncfs
@@ -86,8 +86,33 @@ def _unmount(mount: Mount, *, seal: bool) -> str:
         unmount(mount.mountpoint, lazy=True)
         return "detached"
     with client:
-        _end(client, mount, seal=seal)
+        if _is_copy(client, mount):
+            _let_go(client, mount, seal=seal)
+        else:
+            _end(client, mount, seal=seal)
     return "unmounted"
+
+
+def _is_copy(client: ControlClient, mount: Mount) -> bool:
+    """Whether the mount process knows this mountpoint by another name, or not at all: it would unmount its own."""
+    return client.status().mountpoint != mount.mountpoint or is_elsewhere(client.server_pid)
+
+
+def _let_go(client: ControlClient, mount: Mount, *, seal: bool) -> None:
+    """Unmount a bind mount, or what this namespace has of a mount; the process ends if it was the last one."""
+    process = os.pidfd_open(client.server_pid)
+    try:
+        try:
+            syncfs(mount.mountpoint)
+            client.flush()
+        except RequestError as error:
+            if seal or error.exit_code != ExitCode.USAGE:
+                raise
+            # read-only: there is nothing to be made durable
+        unmount(mount.mountpoint)
+        _wait(process, client.server_pid, mount)
+    finally:
+        os.close(process)
 
 
 def _end(client: ControlClient, mount: Mount, *, seal: bool) -> None:

@@ -56,6 +56,11 @@ def holders_of(mount: Mount) -> list[Holder]:
     return found
 
 
+def is_elsewhere(pid: int) -> bool:
+    """Whether a process is known to be in another mount namespace than this one."""
+    return _namespace(str(pid)) not in {_namespace("self"), None}
+
+
 def _elsewhere(mount: Mount, pid: int) -> Iterator[Holder]:
     try:
         with open(f"/proc/{pid}/mountinfo", "rb") as file:

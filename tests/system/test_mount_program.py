@@ -167,6 +167,47 @@ def test_umount_names_another_mountpoint_of_the_same_mount() -> None:
     assert shown.splitlines()[-1] == "11"
 
 
+def test_umount_of_a_bind_mount_leaves_the_mount_and_the_last_one_ends_its_process() -> None:
+    """It unmounted the mount, said so of the bind mount, and could not unmount that at all when it was the last."""
+    shown = passed("""
+        blocksync init /mnt/v
+        blocksync mount /mnt/v /mnt/m
+        mkdir /mnt/second /mnt/m/folder
+        mount --bind /mnt/m/folder /mnt/second
+        pid=$(holder /mnt/v)
+        echo written >/mnt/second/file
+        code=0; blocksync umount /mnt/second 2>&1 || code=$?
+        refused mountpoint -q /mnt/second
+        mountpoint -q /mnt/m
+        mount --bind /mnt/m/folder /mnt/second
+        refused blocksync umount /mnt/m
+        blocksync umount /mnt/second --json
+        gone $pid
+        blocksync mount /mnt/v /mnt/m --read-only
+        mount --bind /mnt/m/folder /mnt/second
+        [ "$(cat /mnt/second/file)" = written ]
+        refused blocksync umount /mnt/m
+        blocksync umount /mnt/second
+        echo $code
+    """)
+    assert "/mnt/second is unmounted" in shown
+    assert "mounted at /mnt/m, too: `umount /mnt/m`" in shown
+    assert shown.splitlines()[-1] == "11"
+
+
+def test_umount_in_another_namespace_unmounts_what_that_one_has() -> None:
+    shown = passed("""
+        blocksync init /mnt/v
+        blocksync mount /mnt/v /mnt/m
+        code=0; unshare --mount --propagation private sh -c \
+            'blocksync umount /mnt/m; code=$?; mountpoint -q /mnt/m && exit 1; exit $code' || code=$?
+        mountpoint -q /mnt/m
+        blocksync umount /mnt/m
+        echo $code
+    """)
+    assert shown.splitlines()[-1] == "11"
+
+
 def test_what_the_helper_refuses_mount_reports() -> None:
     for arguments, words in (
         ("-o ro,compress=zstd /mnt/v /mnt/m", "mount option 'compress=zstd'"),
