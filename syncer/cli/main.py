@@ -6,12 +6,13 @@ import sys
 from collections.abc import Sequence
 
 from blockfs.exitcodes import ExitCode
-from blockfs.runtime import interrupts
+from blockfs.runtime import descriptors, interrupts
 from syncer.cli import interpreter
 
 
 def main() -> None:
     """Entry point of the console script."""
+    descriptors.complete_streams()
     interrupts.end_at_once()
     try:
         code = run(sys.argv[1:])

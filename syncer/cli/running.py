@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 import click
 
@@ -40,12 +41,14 @@ def _reported(error: Exception, *, as_json: bool) -> int:
         assert isinstance(error.__cause__, Exception)
         error, as_json = error.__cause__, False
     message, code = _meaning(error)
-    if isinstance(error, click.ClickException):
-        error.show()
-    else:
-        complain(message)
+    with suppress(OSError):  # nobody takes it (a full disk): the exit code tells
+        if isinstance(error, click.ClickException):
+            error.show()
+        else:
+            complain(message)
     if as_json:
-        json_line("error", {"root": None, "exit_code": code, "message": message})
+        with suppress(OSError):
+            json_line("error", {"root": None, "exit_code": code, "message": message})
     return code
 
 
