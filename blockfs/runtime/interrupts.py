@@ -1,4 +1,4 @@
-"""Ctrl-C while a command starts: it ends at once, without a traceback, with exit code 130.
+"""Signals as a command finds them. Ctrl-C while it starts: it ends at once, without a traceback, with exit code 130.
 
 Until a verb is at work nothing has begun that would have to be undone, and what is interrupted is most likely an
 import. So the process just ends. When the verb begins, Ctrl-C becomes KeyboardInterrupt again, which the verb may clean
@@ -29,3 +29,12 @@ def interrupt_verbs() -> None:
 
 def _end(_number: int, _frame: FrameType | None) -> None:
     os._exit(ExitCode.INTERRUPTED)
+
+
+def hear_of_children() -> None:
+    """Undo what some supervisors leave to what they start: SIGCHLD ignored, with which nobody learns how a child ended.
+
+    A mount that was refused, say, and a collection, which work in processes of their own.
+    """
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)

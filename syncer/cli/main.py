@@ -13,6 +13,7 @@ from syncer.cli import interpreter
 def main() -> None:
     """Entry point of the console script."""
     descriptors.complete_streams()
+    interrupts.hear_of_children()
     interrupts.end_at_once()
     try:
         code = run(sys.argv[1:])

@@ -1,8 +1,9 @@
-"""Commands that are started without standard streams, or whose output nobody can take."""
+"""Commands that are started without standard streams, without news of children, or whose output nobody can take."""
 
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +50,17 @@ def test_who_can_not_be_told_learns_it_from_the_exit_code(mounted: Mounted) -> N
     assert run("2>/dev/full", "stats", mounted.path / "none") == 10
     assert run("2>/dev/full", "stats", mounted.path, "--nonsense") == 2
     assert run(">/dev/full 2>/dev/full", "stats", mounted.path / "none", "--json") == 10
+
+
+def test_who_was_started_with_sigchld_ignored_learns_how_its_children_end(mounted: Mounted) -> None:
+    def run_deaf(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        deaf = "import os, signal as s, sys; s.signal(s.SIGCHLD, s.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+        command = [sys.executable, "-c", deaf, BLOCKSYNC, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    refused = run_deaf("mount", mounted.volume, mounted.path)
+    assert (refused.returncode, "is mounted at" in refused.stderr) == (11, True)
+    mounted.umount()
+    collected = run_deaf("gc", mounted.volume)
+    assert (collected.returncode, collected.stderr) == (0, "")
+    mounted.remount()
