@@ -95,7 +95,11 @@ def _unmount(mount: Mount, *, seal: bool) -> str:
 
 def _is_copy(client: ControlClient, mount: Mount) -> bool:
     """Whether the mount process knows this mountpoint by another name, or not at all: it would unmount its own."""
-    return client.status().mountpoint != mount.mountpoint or is_elsewhere(client.server_pid)
+    try:
+        known = client.status().mountpoint
+    except (ConnectionLostError, RequestError):
+        return False  # `_end` says what is the matter
+    return known != mount.mountpoint or is_elsewhere(client.server_pid)
 
 
 def _let_go(client: ControlClient, mount: Mount, *, seal: bool) -> None:
