@@ -20,13 +20,15 @@ ENDING_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class EndingSignals:
-    """Takes note instead of dying, from `with` on; what was in force before comes back at its end.
+    """Takes note instead of dying, from `with` on.
 
-    Of the main thread only, as all handlers are.
+    At its end what was in force before comes back, unless they are ignored by then: what is done is done, and nobody
+    may make a failure of it while the process ends. Of the main thread only, as all handlers are.
     """
 
     def __init__(self) -> None:
         self._first: signal.Signals | None = None
+        self._is_deaf = False
         self._heard: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
@@ -36,11 +38,13 @@ class EndingSignals:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        if not self._is_deaf:
+            for number, handler in self._before.items():
+                signal.signal(number, handler)
 
     def ignore(self) -> None:
         """Hear no more."""
+        self._is_deaf = True
         for number in ENDING_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 

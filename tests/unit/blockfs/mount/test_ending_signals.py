@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 import trio
@@ -35,10 +36,18 @@ with EndingSignals() as signals:
 """
 
 
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Those of whoever runs the tests come back."""
+    before = {each: signal.getsignal(each) for each in ENDING_SIGNALS}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("number", ENDING_SIGNALS)
 @pytest.mark.parametrize("comes_first", [True, False])
 def test_a_signal_counts_whether_or_not_somebody_listens_already(number: signal.Signals, comes_first: bool) -> None:
-    handlers = [signal.getsignal(each) for each in ENDING_SIGNALS]
     told = []
 
     async def main() -> None:
@@ -57,9 +66,8 @@ def test_a_signal_counts_whether_or_not_somebody_listens_already(number: signal.
             os.kill(os.getpid(), number)
         trio.run(main)
         assert [signal.getsignal(each) for each in ENDING_SIGNALS] == [signal.SIG_IGN] * len(ENDING_SIGNALS)
-        os.kill(os.getpid(), number)
+    os.kill(os.getpid(), number)  # also while the process ends
     assert told == [number]
-    assert [signal.getsignal(each) for each in ENDING_SIGNALS] == handlers
 
 
 def test_what_is_ignored_is_not_heard() -> None:
@@ -67,6 +75,13 @@ def test_what_is_ignored_is_not_heard() -> None:
         signals.ignore()
         for number in ENDING_SIGNALS:
             os.kill(os.getpid(), number)
+
+
+def test_handlers_are_as_before_where_nothing_came() -> None:
+    handlers = [signal.getsignal(each) for each in ENDING_SIGNALS]
+    with EndingSignals():
+        assert [signal.getsignal(each) for each in ENDING_SIGNALS] != handlers
+    assert [signal.getsignal(each) for each in ENDING_SIGNALS] == handlers
 
 
 def test_thousands_of_signals_do_not_stop_the_loop() -> None:
