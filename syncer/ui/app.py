@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
@@ -53,6 +53,9 @@ def make_app(
         text = "The form was of another session. Nothing was done; load its page again, and try once more."
         return context.page(request, "message.html", 403, title="Nothing was done", text=text)
 
+    async def abandoned(_request: Request, _error: Exception) -> Response:
+        return Response(status_code=400)  # for nobody: the browser has gone in the midst of a form
+
     async def sign_out(request: Request) -> Response:
         await form(request)
         keys.end(request.scope["cookie"])
@@ -76,7 +79,13 @@ def make_app(
             Route("/sign-out", sign_out, methods=["POST"]),
             *_assets(),
         ],
-        exception_handlers={404: missing, 405: missing, GoneError: missing, NotFromPageError: not_from_page},
+        exception_handlers={
+            404: missing,
+            405: missing,
+            GoneError: missing,
+            NotFromPageError: not_from_page,
+            ClientDisconnect: abandoned,
+        },
     )
     return Door(inside, keys, host, _outside(keys, now_s), now_s, known, Oversight(ports, known))
 

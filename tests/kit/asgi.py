@@ -32,8 +32,9 @@ async def ask(
     body: bytes = b"",
     *,
     host: str = f"{HOST}:8801",
+    breaks_off: bool = False,
 ) -> Answer:
-    """One request. A body is announced by its length, unless the headers say otherwise."""
+    """One request. A body is announced by its length, unless the headers say otherwise; the client may go behind it."""
     path, _, query = target.partition("?")
     named = {"host": host, "content-length": str(len(body)), **(headers or {})}
     scope = {
@@ -52,7 +53,7 @@ async def ask(
         "state": {},
     }
     sent: list[Message] = []
-    given = iter([{"type": "http.request", "body": body, "more_body": False}])
+    given = iter([{"type": "http.request", "body": body, "more_body": breaks_off}])
 
     async def receive() -> Message:
         return next(given, {"type": "http.disconnect"})

@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 
+from syncer.ui.ports import RootFacts
 from syncer.ui.security import HEADERS, LINK_S, MAX_BODY_BYTES, MAX_LINKS, MAX_SESSIONS, SESSION_S, Keys
 from tests.kit.asgi import HOST, ask
 from tests.unit.syncer.ui.conftest import Page
@@ -183,6 +184,20 @@ def test_bodies_are_forms_of_bounded_length(page: Page, headers: dict[str, str],
         browser = await page.browser()
         answer = await ask(page.app, "POST", "/root/1/pause", {**browser.headers, **FORM, **headers}, body)
         assert answer.status == status
+
+    asyncio.run(scenario())
+
+
+def test_a_form_that_breaks_off_does_nothing_and_is_no_failure_of_ours(page: Page) -> None:
+    """Its tab was closed, or the line was cut: an error that leaves the application is logged as a bug of ours."""
+
+    async def scenario() -> None:
+        page.program.facts = [RootFacts(uuid="1", path=b"/home/me/photos", url="pithos+http://h/v1/me/photos")]
+        browser = await page.browser()
+        body = f"proof={browser.proof}".encode()
+        more = {"content-length": str(len(body) + 1)}
+        await ask(page.app, "POST", "/root/1/pause", {**browser.headers, **FORM, **more}, body, breaks_off=True)
+        assert not page.program.done
 
     asyncio.run(scenario())
 
