@@ -107,6 +107,17 @@ AUTH = b"Host: h\r\nX-Auth-Token: token-alice\r\n"
 OFFER = AUTH + b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 
 
+@pytest.mark.parametrize("method", [b"GET", b"PUT", b"DELETE"])
+def test_a_name_with_a_bare_hash_sign_is_not_the_name_in_front_of_it(address: str, method: bytes) -> None:
+    client = Client(address)
+    client("PUT", "/c")
+    client("PUT", "/c/a", b"mine")
+    head = b" /v1/alice/c/a#b HTTP/1.1\r\n" + AUTH + b"Content-Length: 0\r\n\r\n"
+    assert send(address, method + head).startswith(b"HTTP/1.1 400")
+    assert client("GET", "/c/a").body == b"mine"
+    client.close()
+
+
 @pytest.mark.parametrize(
     "pieces",
     [

@@ -228,6 +228,8 @@ class BoundedProtocol(HttpToolsProtocol):
         """Some of the request line."""
         if self._is_resuming:
             return
+        if b"#" in url:  # no target has one (RFC 9112, 3.2): what is behind it would be lost, and `a#b` be `a`
+            raise _Refused
         self._line_bytes += len(url)
         if self._line_bytes > MAX_LINE_BYTES:
             self._too_long()
