@@ -44,7 +44,7 @@ def make_app(
         now_s: Seconds since the epoch.
         known: Is told the scope of each request of a session.
     """
-    context = Context(ports, now_s)
+    context = Context(ports, now_s, keys.goes_on)
 
     async def missing(request: Request, _error: Exception) -> Response:
         return context.missing(request)

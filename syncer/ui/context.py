@@ -36,9 +36,17 @@ class Context:
         now_s: Seconds since the epoch.
     """
 
-    def __init__(self, ports: PagePorts, now_s: Callable[[], float]) -> None:
+    def __init__(self, ports: PagePorts, now_s: Callable[[], float], goes_on: Callable[[str, float], bool]) -> None:
+        """Nothing runs.
+
+        Args:
+            ports: See the class.
+            now_s: See the class.
+            goes_on: Whether the session of a cookie has not ended.
+        """
         self.ports = ports
         self.now_s = now_s
+        self._goes_on = goes_on
         self.jobs = Jobs(ports, now_s)
         self.lookout = Lookout(ports, now_s)
         self.streams = Streams()
@@ -60,9 +68,11 @@ class Context:
             raise GoneError
         return found
 
-    def stream(self, pieces: Pieces) -> Response:
-        """Tell a browser of what changes of its page."""
-        return StreamingResponse(self.streams.tell(pieces), media_type="text/event-stream")
+    def stream(self, request: Request, pieces: Pieces) -> Response:
+        """Tell a browser of what changes of its page, as long as its session lasts."""
+        cookie = request.scope["cookie"]
+        told = self.streams.tell(pieces, lambda: self._goes_on(cookie, self.now_s()))
+        return StreamingResponse(told, media_type="text/event-stream")
 
     def tell(self, request: Request, text: str, *, is_well: bool = True) -> None:
         """Have the session's next page say something."""

@@ -90,11 +90,12 @@ class Streams:
     def __len__(self) -> int:
         return len(self._open)
 
-    async def tell(self, pieces: Pieces) -> AsyncIterator[bytes]:
-        """Server-sent events, until the browser is gone or another one needs the place.
+    async def tell(self, pieces: Pieces, may_hear: Callable[[], bool] = lambda: True) -> AsyncIterator[bytes]:
+        """Server-sent events, until the browser is gone, may hear no more, or another one needs the place.
 
         Args:
             pieces: Makes all pieces of a page: id → HTML.
+            may_hear: Whether its session goes on.
         """
         ended = asyncio.Event()
         while len(self._open) >= self._most:
@@ -103,23 +104,25 @@ class Streams:
             oldest.set()
         self._open[ended] = None
         try:
-            async for event in stream(pieces, ended):
+            async for event in stream(pieces, ended, may_hear):
                 yield event
         finally:
             self._open.pop(ended, None)
 
 
-async def stream(pieces: Pieces, ended: asyncio.Event) -> AsyncIterator[bytes]:
+async def stream(pieces: Pieces, ended: asyncio.Event, may_hear: Callable[[], bool]) -> AsyncIterator[bytes]:
     """Server-sent events: of the pieces of a page those that have changed.
 
     Args:
         pieces: Makes all of them: id → HTML.
         ended: Set when the browser is to be told no more. It hears of that, and does not come back by itself.
+        may_hear: Whether its session goes on; asked before each look. Else the stream ends, and who comes back is a
+            stranger.
     """
     told: dict[str, str] = {}
     quiet_s = 0.0
     yield b"retry: 2000\n\n"
-    while not ended.is_set():
+    while not ended.is_set() and may_hear():
         now = await pieces()
         changed = {key: html for key, html in now.items() if told.get(key) != html}
         if changed:
@@ -132,4 +135,5 @@ async def stream(pieces: Pieces, ended: asyncio.Event) -> AsyncIterator[bytes]:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(ended.wait(), LOOK_S)
         quiet_s += LOOK_S
-    yield b"event: full\ndata: \n\n"
+    if ended.is_set():
+        yield b"event: full\ndata: \n\n"

@@ -117,6 +117,11 @@ class Keys:
         self._sessions[found] = msgspec.structs.replace(self._sessions[found], seen_s=now_s)
         return self._sessions[found]
 
+    def goes_on(self, cookie: str, now_s: float) -> bool:
+        """Whether a session has not ended since its cookie was taken. No use of it."""
+        session = self._sessions.get(cookie)
+        return session is not None and session.seen_s + SESSION_S >= now_s
+
     def end(self, cookie: str) -> None:
         """Sign out."""
         self._sessions.pop(cookie, None)

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 import msgspec
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp, Message, Scope
 
 HOST: Final = "blocksync-0123.localhost"
 
@@ -24,6 +24,26 @@ class Answer(msgspec.Struct, frozen=True):
         return self.body.decode()
 
 
+def scope_of(method: str, target: str, headers: Mapping[str, str], *, host: str = f"{HOST}:8801") -> Scope:
+    """What an ASGI server tells of one request."""
+    path, _, query = target.partition("?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.encode(), value.encode()) for name, value in {"host": host, **headers}.items()],
+        "client": ("127.0.0.1", 40000),
+        "server": ("127.0.0.1", 8801),
+        "state": {},
+    }
+
+
 async def ask(
     app: ASGIApp,
     method: str,
@@ -35,23 +55,7 @@ async def ask(
     breaks_off: bool = False,
 ) -> Answer:
     """One request. A body is announced by its length, unless the headers say otherwise; the client may go behind it."""
-    path, _, query = target.partition("?")
-    named = {"host": host, "content-length": str(len(body)), **(headers or {})}
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": query.encode(),
-        "root_path": "",
-        "headers": [(name.encode(), value.encode()) for name, value in named.items()],
-        "client": ("127.0.0.1", 40000),
-        "server": ("127.0.0.1", 8801),
-        "state": {},
-    }
+    scope = scope_of(method, target, {"content-length": str(len(body)), **(headers or {})}, host=host)
     sent: list[Message] = []
     given = iter([{"type": "http.request", "body": body, "more_body": breaks_off}])
 

@@ -48,7 +48,7 @@ class Doctor:
             return self._context.failed(request, job, ran, "/")
         return self._context.page(request, "doctor.html", places=view_checks(ran.lines), at_s=job.ended_s)
 
-    async def events(self, _request: Request) -> Response:
+    async def events(self, request: Request) -> Response:
         """What it finds when it looks again, as long as somebody looks at it."""
         told: dict[str, str] = {}
 
@@ -61,7 +61,7 @@ class Doctor:
                 told["checks"] = render("_checks.html", places=view_checks(job.ran.lines), at_s=job.ended_s)
             return told
 
-        return self._context.stream(pieces)
+        return self._context.stream(request, pieces)
 
     def _look(self) -> Job:
         return self._jobs.look(_LOOK, "Doctor", [b"doctor", b"--json"])

@@ -54,7 +54,7 @@ class Peers:
                 return {"peers": render("_silent.html", text=plain(said(error)))}
             return {"peers": render("_peers.html", peers=view_peers(line), proof=proof)}
 
-        return self._context.stream(pieces)
+        return self._context.stream(request, pieces)
 
     async def unban(self, request: Request) -> Response:
         """`blocksync peers unban`."""

@@ -83,7 +83,7 @@ class Roots:
         async def pieces() -> Mapping[str, str]:
             return self._pieces(await self._context.lookout.scene(), uuid, proof)
 
-        return self._context.stream(pieces)
+        return self._context.stream(request, pieces)
 
     def _pieces(self, scene: Scene, uuid: str, proof: str) -> dict[str, str]:
         roots = [root for root in scene.roots if uuid in {"", root.uuid}]

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Mapping
 
+import pytest
+from starlette.types import Message
+
+from syncer.ui import live
 from syncer.ui.live import Streams
+from syncer.ui.ports import Ran
+from syncer.ui.security import SESSION_S
+from tests.kit.asgi import scope_of
+from tests.unit.syncer.ui.conftest import Page
 
 
 async def first(stream: AsyncIterator[bytes], count: int) -> list[bytes]:
@@ -46,3 +55,29 @@ def test_of_too_many_browsers_the_one_that_was_told_longest_ends_and_hears_why()
         assert len(streams) == 0
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("target", ["/events", "/events?root=1", "/peers/events", "/doctor/events"])
+@pytest.mark.parametrize("ends", ["by signing out", "unused"])
+def test_a_page_that_is_open_elsewhere_is_told_nothing_more_when_its_session_ends(
+    page: Page, target: str, ends: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live, "LOOK_S", 0.0)
+    page.program.outcomes = deque([Ran(exit_code=0, lines=(), message="")])
+
+    async def scenario() -> None:
+        browser, sent = await page.browser(), asyncio.Queue[Message]()
+        scope = scope_of("GET", target, browser.headers)
+        telling = asyncio.create_task(page.app(scope, asyncio.Event().wait, sent.put))  # type: ignore[arg-type]
+        assert (await sent.get())["status"] == 200
+        assert (await sent.get())["body"] == b"retry: 2000\n\n"
+        if ends == "unused":
+            page.now_s += SESSION_S + 1
+        else:
+            await browser.post("/sign-out")
+        await telling
+        while not sent.empty():
+            last = await sent.get()
+        assert last == {"type": "http.response.body", "body": b"", "more_body": False}
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))  # it would be told for ever

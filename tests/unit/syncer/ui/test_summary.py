@@ -8,6 +8,7 @@ from html import unescape
 from typing import Any, Final
 
 import pytest
+from starlette.requests import Request
 from starlette.responses import Response
 
 from syncer.ui.context import Context
@@ -121,7 +122,7 @@ def test_a_page_that_is_open_is_told_of_a_new_conflict(
     """Breaks when only a page that is loaded anew tells it."""
     made: list[Pieces] = []
 
-    def stream(_self: Context, pieces: Pieces) -> Response:
+    def stream(_self: Context, _request: Request, pieces: Pieces) -> Response:
         made.append(pieces)
         return Response()
 
