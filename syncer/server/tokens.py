@@ -238,8 +238,10 @@ def time_text(unix_s: float) -> str:
 
 
 def new_secret() -> str:
-    """A token that nobody can guess."""
-    return secrets.token_urlsafe(_TOKEN_BYTES)
+    """A token that nobody can guess. One that begins with a hyphen would be an option to programs: `swift -K TOKEN`."""
+    while (drawn := secrets.token_urlsafe(_TOKEN_BYTES)).startswith("-"):
+        pass
+    return drawn
 
 
 def read_tokens(path: str) -> Tokens:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 import stat
 from pathlib import Path
 
 import pytest
 
 from syncer.errors import NotFoundError, UsageError
-from syncer.server.tokens import make_token_file, parse_tokens, read_tokens
+from syncer.server.tokens import make_token_file, new_secret, parse_tokens, read_tokens
 
 
 def test_tokens_name_accounts() -> None:
@@ -55,3 +56,10 @@ def test_a_missing_or_unreadable_token_file_is_told(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "binary"):
         with pytest.raises(UsageError):
             read_tokens(str(path))
+
+
+def test_no_new_token_is_taken_for_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of others take it on their command lines: `swift -K TOKEN`."""
+    drawn = iter(["-Kx", "--x", "x-"])
+    monkeypatch.setattr(secrets, "token_urlsafe", lambda _bytes: next(drawn))
+    assert new_secret() == "x-"
