@@ -118,9 +118,8 @@ class Keys:
         return self._sessions[found]
 
     def goes_on(self, cookie: str, now_s: float) -> bool:
-        """Whether a session has not ended since its cookie was taken. No use of it."""
-        session = self._sessions.get(cookie)
-        return session is not None and session.seen_s + SESSION_S >= now_s
+        """Whether a session has not ended: who is told of changes uses it."""
+        return self.session(cookie, now_s) is not None
 
     def end(self, cookie: str) -> None:
         """Sign out."""
