@@ -16,10 +16,11 @@ _FACTORS: Final[dict[str, int]] = {
     **{unit.lower(): 1024 ** (power + 1) for power, unit in enumerate(_BINARY)},
     **{f"{unit[0].lower()}b": 1000 ** (power + 1) for power, unit in enumerate(_BINARY)},
 }
-_SIZE: Final = re.compile(r"(\d+)(?:\.(\d+))?\s*([A-Za-z]*)", re.ASCII)
+_SIZE: Final = re.compile(r"(\d{1,99})(?:\.(\d{1,99}))?\s*([A-Za-z]*)", re.ASCII)  # Python reads 4300 digits at most
 
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_LONGEST_S: Final = 1000 * 365 * 86400  # a thousand years from now there still is a date; none after the year 9999
 
 
 def parse_size(text: str) -> int:
@@ -50,13 +51,16 @@ def parse_duration(text: str) -> float:
         Seconds.
 
     Raises:
-        UsageError: No such form, or an unknown unit.
+        UsageError: No such form, an unknown unit, or more than a thousand years.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is not None:
         number, factor = float(f"{match[1]}.{match[2] or 0}"), _SECONDS.get(match[3].lower())
         if factor is not None or (number == 0 and not match[3]):
-            return number * (factor or 0)
+            seconds = number * (factor or 0)
+            if seconds > _LONGEST_S:
+                raise UsageError(f"{text[:100]!r} is too long a span of time: expected 365000d at most")
+            return seconds
     raise UsageError(f"{text!r} is not a span of time: expected a number and a unit, such as 30d, 12h, 15m or 45s")
 
 

@@ -31,7 +31,7 @@ def test_sizes_are_read_as_people_write_them(text: str, size_bytes: int) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["", "KiB", "-1", "1e3", "64 KiBs", "0x10", "1.5", "0.3K", "1,5K", "٣", "64 K iB", "1."]
+    "text", ["", "KiB", "-1", "1e3", "64 KiBs", "0x10", "1.5", "0.3K", "1,5K", "٣", "64 K iB", "1.", "9" * 5000]
 )
 def test_other_texts_are_refused_by_name(text: str) -> None:
     with pytest.raises(UsageError, match="not a"):
@@ -76,6 +76,13 @@ def test_spans_of_time_are_read_as_people_write_them(text: str, seconds: float) 
 def test_other_spans_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="span of time"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["365001d", "99999999d", "9" * 90 + "s", "9" * 400 + "d"])
+def test_a_span_after_which_there_is_no_date_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="span of time"):
+        parse_duration(text)
+    assert parse_duration("365000d") == 365000 * 86400
 
 
 @pytest.mark.parametrize(
