@@ -63,6 +63,19 @@ def test_restoring_overwrites_nothing_and_says_what_to_do(sync: Sync, roots: tup
     assert sorted(rows) == [["-", "old"], ["deleted", "d/link"], ["replaced", "d/edited"]]
 
 
+def test_an_entry_that_is_later_than_every_date_is_listed(sync: Sync, roots: tuple[Path, Path]) -> None:
+    first, _ = roots
+    sync("reconcile", first)
+    entry = first / ".blocksync/trash/99999999999999999999-00000001"
+    entry.mkdir()
+    (entry / "item").write_bytes(b"x")
+    (entry / "origin").symlink_to("late")
+    (line,) = sync("trash", "ls", first, "--json")
+    assert (line["path"], line["deleted"]) == ("late", "9999-12-31T23:59:59+00:00")
+    sync("trash", "ls", first)
+    assert "late" in sync.out
+
+
 def test_what_makes_way_for_its_conflict_copy_was_deleted_by_nobody(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, second = roots
     copy = in_conflict(sync, roots)

@@ -221,4 +221,5 @@ def _show(linked: LinkedRoot, entries: list[Kept]) -> None:
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+    # An entry's name may say anything, and no date is after the year 9999.
+    return datetime.fromtimestamp(min(seconds, 253_402_300_799), UTC).isoformat(timespec="seconds")
