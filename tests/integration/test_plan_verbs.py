@@ -163,6 +163,7 @@ def test_plans_of_other_roots_and_other_files_are_refused(sync: Sync, roots: tup
     assert "nothing to do" in sync.out
     sync("reconcile", "--plan", tmp_path / "plan")
     sync("reconcile", second, "--plan", tmp_path / "plan", expect=2)
+    assert f"made for {first} and {plan['url']}; this is {second} and " in sync.err
     sync("reconcile", "--plan", tmp_path / "nowhere", expect=10)
     for text, code in (
         ("", 2),

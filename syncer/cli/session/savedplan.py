@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from blockfs.runtime.output import JSON_VERSION
+from blockfs.runtime.output import JSON_VERSION, shown
 from syncer.cli.registry.roots import LinkedRoot
 from syncer.core.model import Plan
 from syncer.core.planner.savedplan import chosen
@@ -97,7 +97,7 @@ def selection(saved: SavedPlan, linked: LinkedRoot) -> Callable[[Plan], Plan]:
     """
     if saved.root_uuid != linked.record.uuid or saved.url != linked.record.url:
         raise UsageError(
-            f"the plan was made for {saved.root} and {saved.url}; that is not what {saved.root} is linked to now"
+            f"the plan was made for {saved.root} and {saved.url}; this is {shown(linked.path)} and {linked.record.url}"
         )
 
     def select(plan: Plan) -> Plan:
