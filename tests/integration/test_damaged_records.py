@@ -154,3 +154,13 @@ def test_the_daemon_serves_the_others_and_shows_the_record(
         daemon.until_root(bad, "idle")
         assert daemon.stop() == 0
     assert "watch.damaged" in (tmp_path / "watch.log").read_text()
+
+
+def test_a_path_in_another_root_is_not_concerned(sync: Sync, records: tuple[Path, Path, Path, Path]) -> None:
+    good, _, _, _ = records
+    entry = good / ".blocksync/trash/1760000000-0000002a"
+    entry.mkdir()
+    (entry / "item").write_bytes(b"old")
+    (entry / "origin").symlink_to("old")
+    sync("trash", "restore", good / "old", "--to", good / "back")
+    assert (good / "back").read_bytes() == b"old"

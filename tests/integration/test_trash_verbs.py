@@ -63,6 +63,20 @@ def test_restoring_overwrites_nothing_and_says_what_to_do(sync: Sync, roots: tup
     assert sorted(rows) == [["-", "old"], ["deleted", "d/link"], ["replaced", "d/edited"]]
 
 
+def test_a_version_can_be_restored_to_the_root_itself(sync: Sync, roots: tuple[Path, Path]) -> None:
+    _, second = roots
+    deleted_and_replaced(sync, roots)
+    sync("trash", "restore", second / "d/gone", "--to", second)
+    assert (second / "gone").read_bytes() == b"was deleted"
+
+
+@pytest.mark.parametrize("verb", [["explain"], ["resolve", "--take", "both"]])
+def test_a_root_is_not_said_to_lie_in_no_root(sync: Sync, roots: tuple[Path, Path], verb: list[str]) -> None:
+    first, _ = roots
+    sync(*verb, first, expect=10)
+    assert f"{first} is a linked root" in sync.err
+
+
 def test_an_entry_that_is_later_than_every_date_is_listed(sync: Sync, roots: tuple[Path, Path]) -> None:
     first, _ = roots
     sync("reconcile", first)

@@ -420,18 +420,36 @@ class Registry:
         return self.look() if path is None else Linked(roots=[self.get(path)], bad=[])
 
     def containing(self, path: bytes) -> tuple[LinkedRoot, RelPath]:
-        """The root that `path` lies in, and the path relative to it. `path` itself is not followed, nor need it exist.
+        """Like `locate`, for what is in a root.
 
         Raises:
             NotFoundError: It lies in no linked root, or is one.
+            SyncerError: See `locate`.
+        """
+        root, inside = self.locate(path)
+        if not inside:
+            raise NotFoundError(f"{shown(path)} is a linked root; expected a path in it")
+        return root, inside
+
+    def locate(self, path: bytes) -> tuple[LinkedRoot, RelPath]:
+        """The root that `path` lies in, and the path relative to it: b"" for the root itself.
+
+        What lies in a root is not followed, nor need it exist.
+
+        Raises:
+            NotFoundError: It lies in no linked root.
             SyncerError: It lies in none that is known, but there is a record that can't be read.
         """
-        above, name = os.path.split(os.path.abspath(path))
+        plain = os.path.abspath(path)
+        above, name = os.path.split(plain)
         full = os.path.join(os.path.realpath(above), name)
         linked = self.look()
         for root in linked.roots:
             if full != root.path and is_below(full, root.path):
                 return root, RelPath(full[len(root.path.rstrip(b"/")) + 1 :])
+        for root in linked.roots:
+            if root.path in (plain, full, os.path.realpath(path)):
+                return root, RelPath(b"")
         if linked.bad:
             raise linked.bad[0].error
         raise NotFoundError(f"{shown(path)} lies in no linked root; `blocksync status` lists them")

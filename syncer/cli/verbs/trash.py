@@ -155,12 +155,10 @@ def _settle(linked: LinkedRoot) -> None:
 
 def _lost_place(registry: Registry, path: bytes, entry: str | None) -> tuple[LinkedRoot, RelPath]:
     """The root and the path in it that are meant."""
-    linked = registry.find(path)
-    if linked is None:
-        return registry.containing(path)
-    if entry is None:
+    linked, lost = registry.locate(path)
+    if not lost and entry is None:
         raise UsageError(f"{shown(path)} is a root: say which version with --entry; `blocksync trash ls` lists them")
-    return linked, RelPath(b"")
+    return linked, lost
 
 
 def _newest(entries: list[Kept], lost: RelPath, path: bytes) -> Kept:
@@ -178,7 +176,7 @@ def _target(registry: Registry, linked: LinkedRoot, target: bytes | None, kept: 
     """Where to restore a version."""
     if target is None:
         return rel_path(kept.fallback) if kept.origin is None else kept.origin
-    root, place = registry.containing(target)
+    root, place = registry.locate(target)
     if root.path != linked.path:
         raise UsageError(f"{shown(target)} is not below {shown(linked.path)}; restore it there, then move it")
     if os.path.isdir(target):
