@@ -229,6 +229,9 @@ def test_a_missing_or_replaced_root_is_an_identity_error_and_status_says_away(
     sync("reconcile", first, expect=18)
     first.mkdir()
     sync("reconcile", first, expect=18)
+    (first / ".blocksync/root").mkdir(parents=True)  # a marker that can't be read
+    sync("reconcile", first, expect=18)
+    shutil.rmtree(first / ".blocksync")
     (status,) = sync("status", first, "--json")
     assert status["condition"] == "away"
     first.rmdir()

@@ -65,7 +65,7 @@ def read_marker(root: int) -> str | None:
         os.close(private)
     try:
         return msgspec.json.decode(os.read(descriptor, _MARKER_LIMIT), type=Marker).uuid
-    except MALFORMED:
+    except (*MALFORMED, OSError):  # a folder can be opened, and not read
         return None
     finally:
         os.close(descriptor)
