@@ -544,20 +544,21 @@ def _hold(path: str, what: str, patience: Patience | None = None) -> int:
     """The right to write: a flock, which the kernel releases when the process ends, however it ends."""
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        digits = os.pread(lock, 32, 0).strip()
-        holder = int(digits) if digits.isdigit() else None
         try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            digits = os.pread(lock, 32, 0).strip()
+            holder = int(digits) if digits.isdigit() else None
             if patience is None or not patience(holder):
-                refused = LockedError(what, holder)
-                raise refused from None  # noqa: TRY301 - it is closed either way
+                raise LockedError(what, holder) from None
             fcntl.flock(lock, fcntl.LOCK_EX)
-        except BaseException:
-            os.close(lock)
-            raise
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, b"%d\n" % os.getpid(), 0)
+    except BaseException as error:
+        os.close(lock)  # left open (the disk is full, say), it would keep everybody out, this process too
+        if isinstance(error, OSError):
+            error.filename = path
+        raise
     return lock
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -149,6 +150,23 @@ def test_meta_values_are_set_and_deleted_together(state: StateDB) -> None:
     state.meta_set({"url": None, "host": b"g"})
     assert state.meta_get("url") is None
     assert state.meta_get("host") == b"g"
+
+
+def test_a_disk_that_is_full_when_the_lock_is_taken_locks_nobody_out_later(
+    path: str, state: StateDB, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A daemon goes on after a full disk: it must be able to take its own lock again."""
+    state.close()
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match="No space left") as caught:
+            StateDB.open(path, map_size_bytes=SMALL)
+    assert caught.value.filename == f"{path}/lock"
+    StateDB.open(path, map_size_bytes=SMALL).close()
 
 
 def test_a_second_writer_is_refused_with_the_holders_pid(path: str, state: StateDB) -> None:
