@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests import effort
 from tests.kit.netns import Lan
-from tests.kit.program import Machine, Site, is_there
+from tests.kit.program import Machine, Site, is_idle, is_there
 
 DATA_BYTES = 64 << 20
 SERVER_MBIT_S = 2.0
@@ -30,11 +29,6 @@ WAYS = [
     ("4MiB", "watch", "after"),
 ]
 """The share's block size, what pulls, and whether the neighbour's daemon begins before it or after it."""
-
-
-def is_idle(told: dict[str, Any]) -> bool:
-    """What it has is on the server, and in the index for others."""
-    return bool(told["phase"] == "idle")
 
 
 @pytest.mark.parametrize(("block_size", "command", "neighbour"), WAYS[: effort.count("pulls beside a neighbour")])

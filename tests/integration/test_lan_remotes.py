@@ -13,11 +13,10 @@ import pytest
 from tests import effort
 from tests.fakes.pithos import BASE, FakePithos
 from tests.integration.syncing import mounted
-from tests.integration.test_lan_pulls import is_idle
 from tests.kit import sshd as ssh
 from tests.kit import swift as swifts
 from tests.kit.netns import Lan, Node
-from tests.kit.program import BLOCKSYNC, SHARE_BLOCK, Machine, is_there
+from tests.kit.program import BLOCKSYNC, SHARE_BLOCK, Machine, is_idle, is_there
 from tests.kit.relay import relayed
 from tests.kit.repositories import make_repository, password_file
 from tests.kit.sshd import Sshd

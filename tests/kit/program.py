@@ -187,3 +187,8 @@ def is_there(told: dict[str, Any]) -> bool:
 def has_peer(told: dict[str, Any]) -> bool:
     """What `peers` tells: somebody is there."""
     return bool(told["figures"] and told["figures"]["peers"])
+
+
+def is_idle(told: dict[str, Any]) -> bool:
+    """What `status` tells: what it has is on the server, and in the index for others."""
+    return bool(told["phase"] == "idle")
