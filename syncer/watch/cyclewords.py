@@ -1,4 +1,4 @@
-"""How roots stand, what cycles did, where blocks came from, who tells of changes: in the words of all commands. Pure."""
+"""How roots stand, what cycles did, where blocks came from, who tells of changes: the words of all commands. Pure."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def as_the_guide_says() -> list[str]:
 
 
 def a_firewall_that_is_opened(ground: Ground) -> None:
-    """Frames of Ethernet pass, connections do not: the server is used. The guide's commands, and a new start, open it."""
+    """Frames of Ethernet pass, connections do not: the server is used. The guide's commands open it."""
     one, two = ground.machines(2)
     files = put(one, image=2 * MIB)
     one("reconcile", one.root)
