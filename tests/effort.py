@@ -12,11 +12,14 @@ docs/dev/testing.md shows the table; `python -m tests.effort` writes it anew, an
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 VARIABLE: Final = "EFFORT"
 SCALE: Final = "EFFORT_SCALE"
@@ -192,6 +195,12 @@ def count(name: str) -> int:
     effort = chosen()
     scale = float(os.environ.get(SCALE, "1")) if effort is Effort.SOAK else 1.0
     return max(1, round(KNOB[name].of(effort) * scale))
+
+
+def first(name: str, cases: Sequence[T]) -> Sequence[T]:
+    """Of a list of cases those that the present run does; the soak does all, or one would never be run."""
+    assert len(cases) == KNOB[name].soak, f"{name}: there are {len(cases)} cases, and the table has {KNOB[name].soak}"
+    return cases[: count(name)]
 
 
 def soak(name: str, scale: float = 1.0) -> int:
