@@ -103,6 +103,7 @@ def _make_roots(scene: Scene, url: str, many: Many) -> Path:
     roots = [scene.home / f"root {number:03}" for number in range(many.roots)]
     for root in roots:
         root.mkdir()
+    (roots[0] / "f0.txt").write_bytes(b"theirs")  # of the pair that is compared
     for number in range(many.conflicts):
         (roots[0] / _conflict(number)).write_bytes(b"mine %d" % number)
     words: list[str | Path] = [sys.executable, "-c", _LINK, url, scene.home / "server/token", *roots]
@@ -199,13 +200,24 @@ def _looks(seen: Visit, root: Path, many: Many) -> list[Result]:
         f"the plan of {many.conflicts:,} files": f"{of_root}/plan?",
         "Explain": f"{of_root}/explain?path={quote(_conflict(0))}&",
         f"{many.conflicts:,} conflicts": f"{of_root}/conflicts?",
+        "a comparison of two versions": f"{of_root}/conflicts/compare?path={quote(_conflict(0))}&",
         "the trash": f"{of_root}/trash?",
         "Ignored": f"{of_root}/ignored?",
         "a volume": f"{behind('/volumes', str(root.parent / 'vms'))}?",
         "a server": f"{of_server}?",
         f"Doctor, {many.roots} roots": "/doctor?",
     }
-    return [_first_and_whole(seen, what, path, many) for what, path in looks.items()]
+    found = [_first_and_whole(seen, what, path, many) for what, path in looks.items()]
+    heads: dict[str, tuple[str, str | re.Pattern[str]]] = {
+        "a root's own page": (of_root, re.compile("^What waits")),
+        "Peers": ("/peers", "Peers"),
+        "the roots whose conflicts there are": ("/conflicts", "Conflicts"),
+        "the roots whose trash there is": ("/trash", "Trash"),
+    }
+    for what, (path, heading) in heads.items():
+        head = page.get_by_role("heading", name=heading)
+        found.append(_paints(seen, what, path, head.wait_for, many))
+    return found
 
 
 def _first_and_whole(seen: Visit, what: str, path: str, many: Many) -> Result:

@@ -12,11 +12,14 @@ docs/dev/testing.md shows the table; `python -m tests.effort` writes it anew, an
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 VARIABLE: Final = "EFFORT"
 SCALE: Final = "EFFORT_SCALE"
@@ -142,9 +145,9 @@ KNOB: Final = {
     "exchanges": Counts("seeds", 50, 300, 30_000, "simulation/test_exchanges.py"),
     "guide to the LAN": Counts("commands, pasted", 3, 100, 100, "real/test_lan_guide.py"),
     "packages": Counts("kinds", 1, 6, 7, "system/test_package.py"),
-    "programs on a LAN": Counts("cases", 3, 17, 17, "integration/test_lan_program.py"),
+    "programs on a LAN": Counts("cases", 3, 18, 18, "integration/test_lan_program.py"),
     "flows in a browser": Counts("flows", 1, 31, 31, "browser/test_roots.py"),
-    "demo": Counts("ways to run it", 1, 2, 3, "system/test_demo.py"),
+    "demo": Counts("ways to run it", 1, 3, 3, "system/test_demo.py"),
     "share leaks": Counts("ways for a block not to be in the share", 3, 10, 10, "integration/test_share_leaks.py"),
     "scrubs from peers": Counts("block sizes", 1, 3, 3, "integration/test_scrub_peers.py"),
     "trials on a LAN": Counts("trials", 3, 53, 53, "system/test_lan_trials.py"),
@@ -192,6 +195,12 @@ def count(name: str) -> int:
     effort = chosen()
     scale = float(os.environ.get(SCALE, "1")) if effort is Effort.SOAK else 1.0
     return max(1, round(KNOB[name].of(effort) * scale))
+
+
+def first(name: str, cases: Sequence[T]) -> Sequence[T]:
+    """Of a list of cases those that the present run does; the soak does all, or one would never be run."""
+    assert len(cases) == KNOB[name].soak, f"{name}: there are {len(cases)} cases, and the table has {KNOB[name].soak}"
+    return cases[: count(name)]
 
 
 def soak(name: str, scale: float = 1.0) -> int:

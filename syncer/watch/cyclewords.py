@@ -1,4 +1,4 @@
-"""What a cycle did, where its blocks came from, and who tells of changes, in the words of all commands. Pure."""
+"""How roots stand, what cycles did, where blocks came from, who tells of changes: the words of all commands. Pure."""
 
 from __future__ import annotations
 
@@ -34,3 +34,26 @@ def changed(key: str, count: float, *, between: str = "") -> str:
         between: See `counted`.
     """
     return counted(int(count), *_WORDS.get(key, (key, key)), between=between)
+
+
+def standing(condition: str, phase: str | None, *, is_paused: bool, was_stopped: bool, has_conflicts: bool) -> str:
+    """How a root stands, in the word of `blocksync status`.
+
+    Args:
+        condition: What is known of it on the disk: see `RootStatus`.
+        phase: What the daemon says; None: it does not watch it.
+        is_paused: By `blocksync pause`.
+        was_stopped: The last cycle ended with a safety stop.
+        has_conflicts: There are conflict copies.
+    """
+    if is_paused:
+        return "paused"
+    if phase == "consent" or (phase in {None, "starting"} and was_stopped):
+        return "safety stop"
+    if phase == "working":
+        return "running"
+    if phase in {"away", "retrying"} and condition in {"ok", "degraded"}:
+        return phase
+    if condition == "ok" and has_conflicts:
+        return "conflicts"  # in step, but somebody must choose
+    return condition

@@ -307,6 +307,6 @@ FLOWS: tuple[Flow, ...] = (
 )
 
 
-@pytest.mark.parametrize("flow", FLOWS[: effort.count("flows in a browser")], ids=lambda flow: flow.__name__)
+@pytest.mark.parametrize("flow", effort.first("flows in a browser", FLOWS), ids=lambda flow: flow.__name__)
 def test_in_a_browser(flow: Flow, sync: Sync, browser: Browser) -> None:
     flow(sync, browser)

@@ -63,7 +63,7 @@ STORES = ("directory", "swift", "s3", "sftp")
 REPOSITORIES = (
     "repository",
     "repository-folder",
-    *(f"repository on {kind}" for kind in STORES[: effort.count("stores of the contract suites")]),
+    *(f"repository on {kind}" for kind in effort.first("stores of the contract suites", STORES)),
 )
 
 SALT = [0]

@@ -55,7 +55,7 @@ NEVER: Final = 1 << 30
 WRITES: Final = frozenset({"store", "move", "delete", "set_meta"})
 
 
-OF_A_REPOSITORY: Final = ["memory", *STORES[: effort.count("stores of the contract suites")]]
+OF_A_REPOSITORY: Final = ["memory", *effort.first("stores of the contract suites", STORES)]
 
 
 @pytest.fixture(params=["memory", "fake", "serve", *(f"repository on {kind}" for kind in OF_A_REPOSITORY)])

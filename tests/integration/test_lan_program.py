@@ -395,7 +395,7 @@ CASES = (
 )
 
 
-@pytest.mark.parametrize("case", CASES[: effort.count("programs on a LAN")], ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", effort.first("programs on a LAN", CASES), ids=lambda case: case.__name__)
 def test_the_program_on_a_network(
     two: tuple[Machine, Machine], case: Callable[[tuple[Machine, Machine]], None]
 ) -> None:

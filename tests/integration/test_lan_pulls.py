@@ -31,7 +31,7 @@ WAYS = [
 """The share's block size, what pulls, and whether the neighbour's daemon begins before it or after it."""
 
 
-@pytest.mark.parametrize(("block_size", "command", "neighbour"), WAYS[: effort.count("pulls beside a neighbour")])
+@pytest.mark.parametrize(("block_size", "command", "neighbour"), effort.first("pulls beside a neighbour", WAYS))
 def test_what_a_neighbour_has_comes_from_it(tmp_path: Path, block_size: str, command: str, neighbour: str) -> None:
     data = os.urandom(DATA_BYTES)
     with Lan(3, home=tmp_path) as lan:

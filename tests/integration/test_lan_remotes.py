@@ -84,7 +84,7 @@ def test_devices_of_a_plain_pithos_are_neighbours(tmp_path: Path) -> None:
 STORES = ["swift", "sftp", "s3"]
 
 
-@pytest.mark.parametrize("store", STORES[: effort.count("stores beside a neighbour")])
+@pytest.mark.parametrize("store", effort.first("stores beside a neighbour", STORES))
 def test_devices_of_a_repository_on_a_store_are_neighbours(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:

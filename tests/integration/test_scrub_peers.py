@@ -17,7 +17,7 @@ from tests.kit.program import BLOCKSYNC, Machine, Site, has_peer, is_there
 DATA = random.Random(13).randbytes(40 * 65536 + 100)
 ONLY = random.Random(14).randbytes(65536)
 ALL = (("64KiB", "mounted"), ("16KiB", "unmounted"), ("256KiB", "beside a daemon"))
-KINDS = ALL[: effort.count("scrubs from peers")]
+KINDS = effort.first("scrubs from peers", ALL)
 """Block size of the volume, where the share's is 64 KiB, and how it is scrubbed."""
 
 

@@ -50,7 +50,7 @@ def make_images(folder: Path) -> tuple[Path, Path]:
 @pytest.mark.timeout(1800)
 def test_nothing_is_lost_where_the_filesystem_takes_two_names_for_one(tmp_path: Path) -> None:
     """So many of folding_cases.py as the effort says, and all of these must have run."""
-    chosen = CASES[: effort.count("filesystems that fold")]
+    chosen = effort.first("filesystems that fold", CASES)
     cases = " ".join(f"tests/real/folding_cases.py::{case}" for case in chosen)
     ended = run_in_guest(tmp_path, f"export CASES='{cases}'\n{COMMAND}", make_images(tmp_path))
     assert ended.exit_code == 0, ended.console[-20_000:]

@@ -96,6 +96,6 @@ def kept(home: Path) -> None:
 WAYS: list[Callable[[Path], None]] = [without_room, kept, whole]
 
 
-@pytest.mark.parametrize("way", WAYS[: effort.count("demo")], ids=lambda way: way.__name__)
+@pytest.mark.parametrize("way", effort.first("demo", WAYS), ids=lambda way: way.__name__)
 def test_the_demo(fuse: None, tmp_path: Path, way: Callable[[Path], None]) -> None:
     way(tmp_path)

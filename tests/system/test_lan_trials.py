@@ -89,6 +89,6 @@ def ground(village: Village, tmp_path: Path, request: pytest.FixtureRequest) -> 
     village.tidy()
 
 
-@pytest.mark.parametrize("trial", TRIALS[: effort.count("trials on a LAN")], ids=lambda trial: trial.__name__)
+@pytest.mark.parametrize("trial", effort.first("trials on a LAN", TRIALS), ids=lambda trial: trial.__name__)
 def test_on_a_lan(ground: Ground, trial: Trial) -> None:
     trial(ground)

@@ -207,7 +207,7 @@ def test_the_release_before_refuses_what_a_native_mount_left_until_it_is_sealed(
 # --- sockets and wire
 
 
-@pytest.mark.parametrize("ours", ["daemons", "commands"][: effort.count("ways between releases")])
+@pytest.mark.parametrize("ours", effort.first("ways between releases", ["daemons", "commands"]))
 def test_commands_of_one_release_speak_to_daemons_of_the_other(machines: Machines, before: Path, ours: str) -> None:
     """A mount, a server and `watch` go on through an update; or an older command is still somewhere in the PATH."""
     daemons, commands = (PROJECT, before) if ours == "daemons" else (before, PROJECT)

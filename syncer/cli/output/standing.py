@@ -20,7 +20,7 @@ from syncer.core.model import RelPath
 from syncer.engine.root_state import LastCycle
 from syncer.local.twins.held import Held
 from syncer.state.schema import Problem
-from syncer.watch.cyclewords import FOLLOWING, SOURCES, TO_PEERS
+from syncer.watch.cyclewords import FOLLOWING, SOURCES, TO_PEERS, standing
 from syncer.watch.live import RootLive
 
 _STATES: Final = {
@@ -72,20 +72,13 @@ class RootStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 def state_of(status: RootStatus) -> Painted:
     """How a root stands, in a word of `_STATES`."""
-    live = status.live
-    phase = None if live is None else live.phase
-    if status.root.paused:
-        state = "paused"
-    elif phase == "consent" or (phase in {None, "starting"} and _was_stopped(status)):
-        state = "safety stop"
-    elif phase == "working":
-        state = "running"
-    elif phase in {"away", "retrying"} and status.condition in {"ok", "degraded"}:
-        state = str(phase)
-    elif status.condition == "ok" and status.conflicts:
-        state = "conflicts"  # as the page has it: in step, but somebody must choose
-    else:
-        state = status.condition
+    state = standing(
+        status.condition,
+        None if status.live is None else status.live.phase,
+        is_paused=status.root.paused,
+        was_stopped=_was_stopped(status),
+        has_conflicts=bool(status.conflicts),
+    )
     return Painted(state, _STATES[state])
 
 

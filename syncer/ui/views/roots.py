@@ -10,7 +10,7 @@ import msgspec
 from blockfs.exitcodes import ExitCode
 from syncer.ui.ports import CycleFacts, Pending, RootFacts
 from syncer.ui.words import THIN, counted, moment, name, number, plain, size, span
-from syncer.watch.cyclewords import FOLLOWING, SOURCES, TO_PEERS, changed
+from syncer.watch.cyclewords import FOLLOWING, SOURCES, TO_PEERS, changed, standing
 from syncer.watch.live import RootLive
 
 Tone = Literal["good", "busy", "warn", "bad", "off"]
@@ -127,7 +127,7 @@ class RootView(msgspec.Struct, frozen=True, kw_only=True):
         url: Its container.
         kind: What it is.
         state: How it stands, in a word or two.
-        phase: The daemon's word for it, which `status` shows.
+        word: That of `blocksync status`.
         tone: How much it concerns a person.
         since: Since when.
         why: What there is to say about it.
@@ -156,7 +156,7 @@ class RootView(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     kind: str
     state: str
-    phase: str
+    word: str
     tone: Tone
     since: str
     why: tuple[str, ...]
@@ -213,7 +213,13 @@ def view_root(facts: RootFacts, live: RootLive | None, now_s: float) -> RootView
         url=plain(facts.url),
         kind="" if not facts.url else "volume" if facts.is_volume else "folder",
         state=state,
-        phase=facts.condition if live is None else live.phase,
+        word=standing(
+            facts.condition,
+            None if live is None else live.phase,
+            is_paused=facts.is_paused,
+            was_stopped=facts.last is not None and facts.last.exit_code == ExitCode.SAFETY_STOP,
+            has_conflicts=bool(facts.conflicts),
+        ),
         tone=tone,
         since="" if live is None else moment(live.since, now_s),
         why=tuple(dict.fromkeys(plain(text) for text in why if text)),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.kit.netns import INTERFACE
-from tests.kit.program import SHARE_BLOCK, WITHOUT_RAW, has_peer, is_there
+from tests.kit.program import PROJECT, SHARE_BLOCK, WITHOUT_RAW, has_peer, is_there
 from tests.system.lan.trial import MIB, SLOW_MBIT_S, Ground, has, pulled, put
 
 OURS = "ether type 0x88b5"
@@ -59,35 +59,47 @@ def a_cable_is_pulled_and_put_in_again_in_mid_transfer(ground: Ground) -> None:
 
 
 WALL = """
-add table inet wall
-delete table inet wall
-add table inet wall
-add chain inet wall in { type filter hook input priority 0; }
+add table inet filter
+add chain inet filter input { type filter hook input priority 0; }
+add rule inet filter input udp dport 17511 drop
+add rule inet filter input tcp dport 17511 drop
 """
+GUIDE = PROJECT / "docs/guide/lan.md"
+
+
+def as_the_guide_says() -> list[str]:
+    """The commands that open nftables."""
+    (row,) = [line for line in GUIDE.read_text().splitlines() if line.strip().startswith("| nftables |")]
+    command = row.split("`")[1]
+    assert "udp" in command
+    assert "the same with `tcp`" in row
+    return [command, command.replace("udp", "tcp")]
 
 
 def a_firewall_that_is_opened(ground: Ground) -> None:
-    """Frames pass, connections do not: the server is used. Once it is open, and the program started again, they do."""
+    """Frames of Ethernet pass, connections do not: the server is used. The guide's commands open it."""
     one, two = ground.machines(2)
     files = put(one, image=2 * MIB)
     one("reconcile", one.root)
     daemon = one.watch()
     one.until("peers", is_there)
     ground.server.shape(SLOW_MBIT_S)
-    one.node.namespace.do("nft", "-f", "-", text=f"{WALL}add rule inet wall in tcp dport 17511 drop\n")
+    one.node.namespace.do("nft", "-f", "-", text=WALL)
     try:
         two.watch()
         two.until("status", lambda live: has(two, files) and live["phase"] == "idle")
         told = two.until("peers", has_peer)
         assert told["figures"]["blocks_from_peers"] == 0
+        for command in as_the_guide_says():
+            one.node.namespace.do(*command.split())
+        one.node.kill(daemon)
+        one.watch()
+        one.until("peers", is_there)
+        files |= put(one, later=4 * MIB)
+        two.until("status", lambda _: has(two, files))
+        assert two.json("peers")["figures"]["blocks_from_peers"] > 0
     finally:
-        one.node.namespace.do("nft", "delete", "table", "inet", "wall")
-    one.node.kill(daemon)
-    one.watch()
-    one.until("peers", is_there)
-    files |= put(one, later=4 * MIB)
-    two.until("status", lambda _: has(two, files))
-    assert two.json("peers")["figures"]["blocks_from_peers"] > 0
+        one.node.namespace.do("nft", "delete", "table", "inet", "filter")
 
 
 def an_interface_that_goes_in_mid_transfer(ground: Ground) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts import demo
 from syncer.cli.lan.peering import VARIABLE, is_silent, switched_off
 from syncer.cli.main import run
 from syncer.cli.registry.roots import FORMAT, LinkedRoot, Registry, RootRecord, encoded_path
@@ -53,6 +54,12 @@ def test_benchmarks_are_silent() -> None:
     program = f"import os; os.environ.pop({VARIABLE!r}, None); import benchmarks; print(os.environ[{VARIABLE!r}])"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ended.stdout == "off\n"
+
+
+def test_the_demo_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But for its last part, which has a network of its own."""
+    monkeypatch.delenv(VARIABLE)
+    assert is_silent(demo.Machines(tmp_path).environment)
 
 
 @pytest.mark.parametrize("environment", [{}, {VARIABLE: ""}, {VARIABLE: "on"}])

@@ -86,7 +86,6 @@ def test_where_blocks_came_from(count: int) -> None:
 @pytest.mark.parametrize("phase", get_args(Phase))
 def test_how_a_root_stands_that_is_watched(phase: Phase, tmp_path: Path) -> None:
     view = view_root(facts(), live(phase, "why"), NOW_S)
-    assert view.phase == phase  # the page has the commands' word below its own
     assert PAINTS[view.tone] is followed._PAINTS[phase]
     if phase != "damaged":  # of that one the registry says it, and no status is made
         in_a_word = standing.state_of(status(tmp_path, now=live(phase)))
@@ -97,8 +96,30 @@ def test_how_a_root_stands_that_is_watched(phase: Phase, tmp_path: Path) -> None
 @pytest.mark.parametrize("condition", CONDITIONS)
 def test_how_a_root_stands_that_nobody_watches(condition: str, tmp_path: Path) -> None:
     view = view_root(facts(condition, "why"), None, NOW_S)
-    assert view.phase == standing.state_of(status(tmp_path, condition)).text == condition
+    assert view.word == standing.state_of(status(tmp_path, condition)).text == condition
     assert view.why == ("why",)
+
+
+@pytest.mark.parametrize("phase", [None, *get_args(Phase)])
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize("conflicts", [0, 1])
+@pytest.mark.parametrize("code", [0, ExitCode.SAFETY_STOP])
+@pytest.mark.parametrize("paused", [False, True])
+def test_the_page_shows_the_word_of_status(
+    phase: Phase | None, condition: str, conflicts: int, code: int, paused: bool, tmp_path: Path
+) -> None:
+    now = None if phase is None else live(phase)
+    last = CycleFacts(ended_s=NOW_S, exit_code=code, error=None, counts={})
+    shown = msgspec.structs.replace(facts(condition), conflicts=conflicts, last=last, is_paused=paused)
+    one = status(tmp_path, condition, now=now)
+    one = msgspec.structs.replace(
+        one,
+        conflicts=[RelPath(b"c")] * conflicts,
+        last=LastCycle(ended_ns=0, exit_code=code, error=None, counts={}),
+    )
+    if paused:
+        one.root.pause(paused=True)
+    assert view_root(shown, now, NOW_S).word == standing.state_of(one).text
 
 
 @pytest.mark.parametrize("phase", ["consent", "away", "retrying"])

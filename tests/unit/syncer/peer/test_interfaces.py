@@ -43,6 +43,11 @@ def test_an_ethernet_interface_has_all_carriers_and_tells_its_near_addresses_the
     assert (one.use, one.metered, one.wireless) == (Use.ON, False, False)
 
 
+def test_an_interface_of_a_vlan_is_a_wire_like_any_other() -> None:
+    vlan = other("eth0.5", kind="vlan")
+    assert used(ETH, vlan) == {"eth0": ALL, "eth0.5": ALL}
+
+
 @pytest.mark.parametrize(
     "interface",
     [

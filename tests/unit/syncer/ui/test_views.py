@@ -26,7 +26,6 @@ def live(phase: Phase, **more: Any) -> RootLive:
 @pytest.mark.parametrize("phase", get_args(Phase))
 def test_each_phase_of_the_daemon_is_told(phase: Phase) -> None:
     view = view_root(FACTS, live(phase, detail="why"), NOW)
-    assert view.phase == phase
     assert ("why" in view.why) == (phase != "paused")  # there the button says it
     assert view.needs_consent == (phase == "consent")
 
@@ -35,13 +34,13 @@ def test_each_phase_of_the_daemon_is_told(phase: Phase) -> None:
 def test_a_root_that_was_paused_just_now_is_told_so_unless_it_is_at_work(phase: Phase) -> None:
     """Breaks when who has pressed the button sees "In step" until the daemon has heard of it."""
     view = view_root(msgspec.structs.replace(FACTS, is_paused=True), live(phase), NOW)
-    assert (view.phase == "paused") == (phase in {"idle", "quiet", "retrying", "paused"})
+    assert (view.state == "Paused") == (phase in {"idle", "quiet", "retrying", "paused"})
 
 
 @pytest.mark.parametrize("condition", ["ok", "running", "never", "degraded", "away", "damaged"])
 def test_each_condition_of_a_root_that_nobody_watches_is_told(condition: str) -> None:
     view = view_root(msgspec.structs.replace(FACTS, condition=condition, detail="why"), None, NOW)
-    assert view.phase == condition
+    assert view.word == condition
     assert view.why == ("why",)
     assert not view.is_watched
 
