@@ -17,7 +17,7 @@ from blockfs.cli.mount import mount_options
 from blockfs.cli.parameters import PATH
 from blockfs.errors import BlockfsError, UsageError
 from blockfs.mount.daemon import run_daemon
-from blockfs.runtime import descriptors, interrupts
+from blockfs.runtime import interrupts
 from blockfs.runtime.failures import said
 from blockfs.runtime.mountinfo import FILESYSTEM_TYPE
 from blockfs.runtime.notify import ServiceManager
@@ -56,7 +56,7 @@ def command(*, volume: bytes, mountpoint: bytes, options: str, fake: bool, slopp
 
 def main() -> None:
     """Entry point of the console script."""
-    descriptors.complete_streams()
+    interrupts.complete_streams()
     interrupts.hear_of_children()
     sys.exit(run(sys.argv[1:]))
 

@@ -1,15 +1,17 @@
-"""Signals as a command finds them. Ctrl-C while it starts: it ends at once, without a traceback, with exit code 130.
+"""Signals and standard streams as a command finds them.
 
-Until a verb is at work nothing has begun that would have to be undone, and what is interrupted is most likely an
-import. So the process just ends. When the verb begins, Ctrl-C becomes KeyboardInterrupt again, which the verb may clean
-up after, and which trio's own handling needs; when the verb has ended, the process ends at once again, instead of in
-the interpreter's own last steps, which would show a traceback, too.
+Ctrl-C while it starts: it ends at once, without a traceback, with exit code 130. Until a verb is at work nothing has
+begun that would have to be undone, and what is interrupted is most likely an import. So the process just ends. When
+the verb begins, Ctrl-C becomes KeyboardInterrupt again, which the verb may clean up after, and which trio's own
+handling needs; when the verb has ended, the process ends at once again, instead of in the interpreter's own last
+steps, which would show a traceback, too.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 from types import FrameType
 
 from blockfs.exitcodes import ExitCode
@@ -38,3 +40,16 @@ def hear_of_children() -> None:
     """
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def complete_streams() -> None:
+    """Open /dev/null for each standard stream that the process was started without; before any other file is opened.
+
+    Else the next files get these numbers, the volume's lock, say; and who takes the number for the stream (a daemon
+    that lets go of its terminal) writes into that file, or closes it: a mount without its lock is mounted twice.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # so Python says that there is none
+            descriptor = os.open(os.devnull, os.O_RDWR)  # in this order the lowest free number is the stream's
+            os.set_inheritable(descriptor, True)
+            setattr(sys, name, os.fdopen(descriptor, mode, encoding="utf-8", errors="backslashreplace"))

@@ -6,13 +6,13 @@ import sys
 from collections.abc import Sequence
 
 from blockfs.exitcodes import ExitCode
-from blockfs.runtime import descriptors, interrupts
+from blockfs.runtime import interrupts
 from syncer.cli import interpreter
 
 
 def main() -> None:
     """Entry point of the console script."""
-    descriptors.complete_streams()
+    interrupts.complete_streams()
     interrupts.hear_of_children()
     interrupts.end_at_once()
     try:

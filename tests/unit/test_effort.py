@@ -34,7 +34,7 @@ def test_every_row_counts_something_and_grows_with_the_effort(name: str) -> None
 @pytest.mark.parametrize("name", KNOB)
 def test_every_row_is_asked_for(name: str) -> None:
     """A row that no test reads would promise what nobody does."""
-    asked = {f'effort.count("{name}")', f"effort.count('{name}')"}
+    asked = {f'effort.count("{name}")', f"effort.count('{name}')", f'effort.first("{name}", '}
     family = 'effort.count(f"planner mutants, {ring}")'
     readers = [path for path, text in SOURCES.items() if any(each in text for each in asked)]
     assert readers or (name.startswith("planner mutants") and family in SOURCES[TESTS / "simulation/mutants.py"])

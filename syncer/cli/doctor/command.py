@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import click
 from msgspec.structs import replace
 
-from blockfs.cli.parameters import PATH
 from blockfs.errors import BlockfsError
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import said
@@ -22,6 +21,7 @@ from blockfs.runtime.reflink import clone_file
 from blockfs.runtime.units import counted, format_size
 from syncer.cli.doctor import diagnosis, lancheck, server, store
 from syncer.cli.doctor.diagnosis import Check, Level, failed
+from syncer.cli.paths import PATH
 from syncer.cli.registry.condition import holder_of
 from syncer.cli.registry.roots import BadRecord, LinkedRoot, Registry
 from syncer.cli.verbs.status import held_by

@@ -7,10 +7,10 @@ import socket
 
 import click
 
-from blockfs.cli.parameters import PATH
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import counted, format_size
 from syncer.cli.output import columns
+from syncer.cli.paths import PATH
 from syncer.cli.registry.condition import look_for
 from syncer.cli.registry.roots import LinkedRoot, Registry, encoded_path
 from syncer.cli.session.many_roots import for_each

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 import click
 import trio
 
-from blockfs.cli.parameters import PATH
 from blockfs.runtime.output import JsonValue, json_line, shown, tell
 from blockfs.runtime.units import counted
+from syncer.cli.paths import PATH
 from syncer.cli.registry.condition import holder_of
 from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.readonly import read_only

@@ -10,9 +10,9 @@ from typing import Final
 
 import click
 
-from blockfs.cli.parameters import PATH
 from blockfs.runtime.output import JsonValue, json_line, note, shown, tell
 from blockfs.runtime.units import counted
+from syncer.cli.paths import PATH
 from syncer.cli.registry.roots import LinkedRoot, Registry, encoded_path
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules, Verdict, folders_above, objection
 from syncer.core.model import RelPath

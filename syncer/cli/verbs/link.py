@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from blockfs.blocks.directory import BlockDirectory
 from blockfs.blocks.layout import check_block_size
-from blockfs.cli.parameters import PATH
 from blockfs.control.client import ControlClient
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import code_of
@@ -20,6 +19,7 @@ from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import parse_duration
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.passphrase import PASSWORD_FILE_HELP
+from syncer.cli.paths import PATH
 from syncer.cli.registry.clouds import find_remote
 from syncer.cli.registry.repositories import agree, has_lost_heads, refuse_inside, unlocked
 from syncer.cli.registry.roots import (

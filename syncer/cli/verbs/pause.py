@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from blockfs.cli.parameters import PATH
+from syncer.cli.paths import PATH
 from syncer.cli.pausing import set_paused
 
 

@@ -9,13 +9,13 @@ import click
 import trio
 
 from blockfs.cli.groups import Verbs
-from blockfs.cli.parameters import PATH
 from blockfs.runtime.output import json_line, note, shown
 from blockfs.runtime.units import counted
 from syncer.cli.lan.peering import switched_off
 from syncer.cli.output.peers import follow as follow_peers
 from syncer.cli.output.peers import show
 from syncer.cli.passphrase import read_passphrase
+from syncer.cli.paths import PATH
 from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
 from syncer.cli.session.opening import key_keeper, open_share

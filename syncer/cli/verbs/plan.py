@@ -12,11 +12,11 @@ import click
 import msgspec
 import trio
 
-from blockfs.cli.parameters import PATH
 from blockfs.runtime.output import JSON_VERSION, note, shown, tell
 from blockfs.runtime.terminal import Paint, Painted, size_of
 from blockfs.runtime.units import counted
 from syncer.cli.output import columns
+from syncer.cli.paths import PATH
 from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
 from syncer.cli.session.readonly import read_only

@@ -10,7 +10,6 @@ import msgspec
 import trio
 from msgspec.structs import replace
 
-from blockfs.cli.parameters import PATH
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.failures import code_of, said
 from blockfs.runtime.output import note, shown
@@ -20,6 +19,7 @@ from syncer.cli.interpreter import look_rarely
 from syncer.cli.lan.lanlink import Giving, peers_for
 from syncer.cli.limits import NO_LIMITS, Limits, limit_options
 from syncer.cli.output.reporter import Teller
+from syncer.cli.paths import PATH
 from syncer.cli.registry.roots import Linked, LinkedRoot, Registry
 from syncer.cli.session.many_roots import tell_bad, worst
 from syncer.cli.session.opening import open_share, open_state, policy_now

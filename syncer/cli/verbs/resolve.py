@@ -6,8 +6,8 @@ import os
 
 import click
 
-from blockfs.cli.parameters import PATH
 from blockfs.runtime.output import json_line, note, shown
+from syncer.cli.paths import PATH
 from syncer.cli.registry.condition import look_for
 from syncer.cli.registry.roots import Registry
 from syncer.core.model import RelPath

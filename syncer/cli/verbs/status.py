@@ -9,11 +9,11 @@ from contextlib import suppress
 import click
 import msgspec
 
-from blockfs.cli.parameters import PATH
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from syncer.cli.lan.peering import switched_off
 from syncer.cli.output import standing
 from syncer.cli.output.standing import RootStatus, time_text
+from syncer.cli.paths import PATH
 from syncer.cli.registry.condition import condition_of
 from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 import click
 
 from blockfs.cli.groups import Verbs
-from blockfs.cli.parameters import PATH
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, note, shown
 from blockfs.runtime.units import counted, format_size, parse_duration
 from syncer.cli.output import columns
+from syncer.cli.paths import PATH
 from syncer.cli.registry.condition import look_for
 from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each

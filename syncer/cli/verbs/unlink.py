@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import click
 
-from blockfs.cli.parameters import PATH
 from blockfs.runtime.output import json_line, note, shown
+from syncer.cli.paths import PATH
 from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.opening import open_state
 from syncer.errors import CorruptionError, FormatTooNewError, NotFoundError

@@ -19,10 +19,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from blockfs.cli.parameters import PATH
 from blockfs.exitcodes import ExitCode
 from blockfs.runtime.output import JsonValue, json_line, shown, tell
 from blockfs.runtime.units import counted, format_size
+from syncer.cli.paths import PATH
 from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
 from syncer.cli.session.readonly import read_only

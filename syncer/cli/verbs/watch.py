@@ -14,10 +14,10 @@ from functools import partial
 import click
 import trio
 
-from blockfs.cli.parameters import PATH
 from blockfs.runtime import logs
 from blockfs.runtime.notify import ServiceManager
 from syncer.cli.lan.attending import Attendance, attendance
+from syncer.cli.paths import PATH
 from syncer.cli.registry.config import read_settings
 from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.watching import Ports, Watcher
