@@ -76,6 +76,13 @@ def test_what_is_ignored_is_not_heard() -> None:
         for number in ENDING_SIGNALS:
             os.kill(os.getpid(), number)
 
+        async def listen() -> bool:
+            with trio.move_on_after(0) as waiting:
+                await signals.first()
+            return waiting.cancelled_caught
+
+        assert trio.run(listen)
+
 
 def test_handlers_are_as_before_where_nothing_came() -> None:
     handlers = [signal.getsignal(each) for each in ENDING_SIGNALS]
