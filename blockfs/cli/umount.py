@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+from contextlib import ExitStack
 from typing import Final
 
 import click
@@ -15,7 +16,7 @@ from blockfs.errors import BlockfsError, ChangesLostError, NotFoundError
 from blockfs.exitcodes import ExitCode
 from blockfs.mount.abort import end_dying
 from blockfs.mount.holders import Holder, holders_of, is_elsewhere
-from blockfs.mount.mountpoints import mount_at, unmount
+from blockfs.mount.mountpoints import is_dead, mount_at, unmount
 from blockfs.runtime.failures import said
 from blockfs.runtime.linux import syncfs
 from blockfs.runtime.mountinfo import Mount
@@ -23,6 +24,11 @@ from blockfs.runtime.output import JsonValue, json_line, note, shown
 
 _LOOK_S: Final = 1.0  # how often a wait for the process's end looks whether somebody else keeps it alive
 _PATIENCE_S: Final = 5.0  # for those: many a copy is of something short, a service that starts
+_SAID: Final = {
+    "cut off": "the mount process had been killed; cut off",
+    "detached": "the mount process was gone already; detached",
+    "ended": "somebody had cut the mount off; its process has ended",
+}
 
 
 class HeldElsewhereError(BlockfsError):
@@ -60,8 +66,7 @@ def command(mountpoint: bytes, seal: bool, as_json: bool) -> None:
     if as_json:
         json_line("umount", _fields(mount, state))
     elif state != "unmounted":
-        was = "had been killed; cut off" if state == "cut off" else "was gone already; detached"
-        note(f"{shown(mountpoint)}: the mount process {was}")
+        note(f"{shown(mountpoint)}: {_SAID[state]}")
 
 
 def _fields(mount: Mount, state: str, holders: list[Holder] | None = None) -> dict[str, JsonValue]:
@@ -73,23 +78,33 @@ def _fields(mount: Mount, state: str, holders: list[Holder] | None = None) -> di
 
 
 def _unmount(mount: Mount, *, seal: bool) -> str:
-    """Returns what was done: "unmounted"; "cut off" or "detached" if the mount process was dead.
+    """Returns what was done: "unmounted"; of a mount that serves nobody any more, which of `_SAID` it was.
 
     Raises:
         BlockfsError: Busy, held elsewhere, or what the mount process says.
     """
     if end_dying(mount.source):
         return "cut off"
-    try:
-        client = ControlClient(mount.source)
-    except NotMountedError:
-        unmount(mount.mountpoint, lazy=True)
-        return "detached"
-    with client:
+    with ExitStack() as opened:
+        try:
+            client = opened.enter_context(ControlClient(mount.source))
+            process = os.pidfd_open(client.server_pid)
+        except (NotMountedError, ConnectionLostError, ProcessLookupError) as error:
+            if isinstance(error, ConnectionLostError) and not is_dead(mount.mountpoint):
+                raise
+            unmount(mount.mountpoint, lazy=True)
+            return "detached"
+        opened.callback(os.close, process)
+        if is_dead(mount.mountpoint):
+            # The connection was cut, as by `umount -f`: the process learns of it by itself, commits and ends.
+            _wait(process, client.server_pid, mount)
+            if mount_at(mount.mountpoint) == mount:
+                unmount(mount.mountpoint, lazy=True)
+            return "ended"
         if _is_copy(client, mount):
-            _let_go(client, mount, seal=seal)
+            _let_go(client, process, mount, seal=seal)
         else:
-            _end(client, mount, seal=seal)
+            _end(client, process, mount, seal=seal)
     return "unmounted"
 
 
@@ -102,52 +117,44 @@ def _is_copy(client: ControlClient, mount: Mount) -> bool:
     return known != mount.mountpoint or is_elsewhere(client.server_pid)
 
 
-def _let_go(client: ControlClient, mount: Mount, *, seal: bool) -> None:
+def _let_go(client: ControlClient, process: int, mount: Mount, *, seal: bool) -> None:
     """Unmount a bind mount, or what this namespace has of a mount; the process ends if it was the last one."""
-    process = os.pidfd_open(client.server_pid)
     try:
-        try:
-            syncfs(mount.mountpoint)
-            client.flush()
-        except RequestError as error:
-            if seal or error.exit_code != ExitCode.USAGE:
-                raise
-            # read-only: there is nothing to be made durable
-        unmount(mount.mountpoint)
-        _wait(process, client.server_pid, mount)
-    finally:
-        os.close(process)
-
-
-def _end(client: ControlClient, mount: Mount, *, seal: bool) -> None:
-    process = os.pidfd_open(client.server_pid)
-    failed: OSError | None = None
-    try:
-        # The kernel's pages first: an error in writing them is told here, not lost in the unmount.
-        try:
-            syncfs(mount.mountpoint)
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise  # no room, say: there may be some later
-            failed = error
-        try:
-            client.shutdown(seal=seal)
-        except ConnectionLostError:
-            # A process that is gone before its reply reached us has done what was asked, or was killed over it.
-            _wait(process, client.server_pid, mount)
-            if mount_at(mount.mountpoint) == mount:
-                unmount(mount.mountpoint, lazy=True)
-                raise ChangesLostError(
-                    f"{shown(mount.mountpoint)}: the mount process {client.server_pid} ended before all was saved; "
-                    "what was fsynced is there at the next mount, later changes may be lost"
-                ) from None
-        except RequestError as error:
-            if error.exit_code == ExitCode.CHANGES_LOST:  # it has unmounted nevertheless
-                _wait(process, client.server_pid, mount)
+        syncfs(mount.mountpoint)
+        client.flush()
+    except RequestError as error:
+        if seal or error.exit_code != ExitCode.USAGE:
             raise
+        # read-only: there is nothing to be made durable
+    unmount(mount.mountpoint)
+    _wait(process, client.server_pid, mount)
+
+
+def _end(client: ControlClient, process: int, mount: Mount, *, seal: bool) -> None:
+    failed: OSError | None = None
+    # The kernel's pages first: an error in writing them is told here, not lost in the unmount.
+    try:
+        syncfs(mount.mountpoint)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise  # no room, say: there may be some later
+        failed = error
+    try:
+        client.shutdown(seal=seal)
+    except ConnectionLostError:
+        # A process that is gone before its reply reached us has done what was asked, or was killed over it.
         _wait(process, client.server_pid, mount)
-    finally:
-        os.close(process)
+        if mount_at(mount.mountpoint) == mount:
+            unmount(mount.mountpoint, lazy=True)
+            raise ChangesLostError(
+                f"{shown(mount.mountpoint)}: the mount process {client.server_pid} ended before all was saved; "
+                "what was fsynced is there at the next mount, later changes may be lost"
+            ) from None
+    except RequestError as error:
+        if error.exit_code == ExitCode.CHANGES_LOST:  # it has unmounted nevertheless
+            _wait(process, client.server_pid, mount)
+        raise
+    _wait(process, client.server_pid, mount)
     if failed is not None:
         raise ChangesLostError(
             f"the mount has ended; something that was written to it could not be saved: {said(failed)}"

@@ -261,3 +261,29 @@ def test_a_mount_that_has_ended_does_not_cut_the_next_one(mounted: Mounted) -> N
     with pytest.raises(OSError, match="Transport endpoint"):
         os.listdir(mounted.path)
     mounted.umount()
+
+
+def test_umount_of_a_mount_that_somebody_cut_off_waits_for_its_process(mounted: Mounted) -> None:
+    with open(mounted.path / "f", "wb") as file:
+        file.write(b"kept")
+        os.fsync(file)
+    pid = int((mounted.volume / "lock").read_text())
+    process = os.pidfd_open(pid)
+    limits = ConnectionLimits(os.fsencode(mounted.path))
+    os.kill(pid, signal.SIGSTOP)  # so that it has not ended yet when umount asks
+    limits.cut()
+    limits.close()
+    umount = subprocess.Popen(
+        [BLOCKSYNC, "umount", mounted.path, "--json"], env=mounted.machines.environment, stdout=subprocess.PIPE
+    )
+    while "poll" not in Path(f"/proc/{umount.pid}/wchan").read_text():
+        assert umount.poll() is None  # it has not asked yet
+    signal.pidfd_send_signal(process, signal.SIGCONT)
+    out, _ = umount.communicate()
+    assert umount.returncode == 0
+    state = json.loads(out)["state"]
+    assert state in {"ended", "detached"}  # its socket may be closed before umount is answered, and all committed after
+    assert select.select([process], [], [], 0 if state == "ended" else None)[0]
+    os.close(process)
+    mounted.remount()
+    assert (mounted.path / "f").read_bytes() == b"kept"
