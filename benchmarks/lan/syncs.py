@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import signal
 import statistics
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from benchmarks.lan.office import BLOCK, BLOCKSYNC, Daemon, Office, office, until_pulled, write
+from benchmarks.lan.office import BLOCK, BLOCKSYNC, Daemon, Office, office, until_pulled
 from benchmarks.lan.sizes import MIB, Sizes
 from benchmarks.rows import Row, times
+from syncer.peer.exchange.circle import SETTLED_S
 from tests.kit.program import Machine, is_there
 
 _FILE: Final = 1 * MIB
@@ -22,33 +25,30 @@ _FAST_SERVER_MBIT_S: Final = 1000.0
 
 
 def nobody(sizes: Sizes) -> list[Row]:
-    """What looking for peers costs where there are none: two daemons, one of which does not; one at a time works."""
+    """What looking for peers costs a daemon where there are none: one daemon, with peers and without by turns.
+
+    Not two, of which one does not look: two daemons that both did not differed by up to 11 % in medians of 20 pulls.
+    """
     passes: dict[str, list[float]] = {"on": [], "off": []}
     pulls: dict[float | None, dict[str, list[float]]] = {
         mbit_s: {"on": [], "off": []} for mbit_s in (None, _FAST_SERVER_MBIT_S)
     }
-    with office(2) as here:
-        machines = dict(zip(passes, (here.fresh(node) for node in here.lan.nodes[2:]), strict=True))
-        daemons = {"on": Daemon(machines["on"]), "off": Daemon(machines["off"], "--no-peers")}
-        machines["on"].until("peers", is_there)
-        machines["off"].until("status", lambda live: live["phase"] == "idle")
-        # What is loaded by the first block that is missing is not what a pass costs.
-        turns = count()
-        _by_turns(here, daemons, "first", 1024, next(turns))
-        for repetition in range(sizes.repetitions):
-            for number in range(sizes.passes):
-                for name, cycle_s in _by_turns(
-                    here, daemons, f"small-{repetition}-{number}", 1024, next(turns)
-                ).items():
-                    passes[name].append(cycle_s)
+    for _ in range(sizes.repetitions):
+        with office(1) as here:
+            machine = here.fresh(here.lan.nodes[2])
+            daemon = Daemon(machine)
+            machine.until("peers", is_there)
+            pull = partial(_by_turns, here, daemon, count())
+            list(pull(1024))  # what is loaded by the first block that is missing is not what a pass costs
+            for _ in range(sizes.passes):
+                for switch, cycle_s in pull(1024):
+                    passes[switch].append(cycle_s)
             for mbit_s, found in pulls.items():
                 here.server.node.shape(mbit_s)
-                for number in range(sizes.pulls):
-                    file = f"large-{repetition}-{number}-{mbit_s}"
-                    for name, cycle_s in _by_turns(here, daemons, file, sizes.folder_bytes, next(turns)).items():
-                        found[name].append(cycle_s)
-            here.server.node.shape(None)
-        assert daemons["on"].total()["blocks_from_peers"] == 0
+                for _ in range(sizes.pulls):
+                    for switch, cycle_s in pull(sizes.folder_bytes):
+                        found[switch].append(cycle_s)
+            assert daemon.total()["blocks_from_peers"] == 0
     added = _of_pairs(passes, sizes.passes, lambda on, off: (on - off) * 1000)
     without_s = _of_pairs(passes, sizes.passes, lambda _on, off: off * 1000)
     return [
@@ -128,27 +128,18 @@ def _of_pairs(found: dict[str, list[float]], each: int, figure: Callable[[float,
     return [statistics.median(every[at : at + each]) for at in range(0, len(every), each)]
 
 
-def _by_turns(here: Office, daemons: dict[str, Daemon], name: str, size: int, turn: int) -> dict[str, float]:
-    """Seconds of the cycle in which each of them pulls a new file, while the other one is stopped.
-
-    Not paused: a root that is resumed looks for its neighbours anew. Each is the first one in every other turn: the
-    server has read the file when the second one asks.
-    """
-    before = {which: daemon.total()["pulled"] for which, daemon in daemons.items()}
-    for daemon in daemons.values():
+def _by_turns(here: Office, daemon: Daemon, turns: Iterator[int], size: int) -> Iterator[tuple[str, float]]:
+    """Of a daemon that pulls a new file with peers, and another one without: which it was, and seconds of its cycle."""
+    turn = next(turns)
+    for switch in ("on", "off") if turn % 2 else ("off", "on"):
+        daemon.machine("peers", switch)
+        began_s, before = time.monotonic(), daemon.total()["pulled"]
         daemon.process.send_signal(signal.SIGSTOP)
-    write(here.publisher.root / name, size)
-    here.push()
-    found = {}
-    order = list(daemons) if turn % 2 else list(reversed(daemons))
-    for which, daemon in ((each, daemons[each]) for each in order):
+        here.publish(**{f"{turn}-{switch}": size})
+        time.sleep(max(0.0, began_s + SETTLED_S - time.monotonic()))  # then it knows that nobody answers its HELLO
         daemon.process.send_signal(signal.SIGCONT)
-        until_pulled([daemon], before[which] + 1)
-        found[which] = float(next(cycle for cycle in reversed(daemon.cycles()) if cycle.get("pulled"))["seconds"])
-        daemon.process.send_signal(signal.SIGSTOP)
-    for daemon in daemons.values():
-        daemon.process.send_signal(signal.SIGCONT)
-    return found
+        until_pulled([daemon], before + 1)
+        yield switch, float(next(cycle for cycle in reversed(daemon.cycles()) if cycle.get("pulled"))["seconds"])
 
 
 def folder(sizes: Sizes) -> list[Row]:

@@ -124,7 +124,7 @@ class ServerPolicy:
 
     def opens_at(self, now: float) -> float:
         """When wants beyond the first window are for the server, if nobody is heard until then."""
-        if self._alone:
+        if self._alone or self._is_sure:
             return now
         if self._seeking:
             return math.inf

@@ -188,6 +188,7 @@ def a_link_opens_one_browser_and_no_second(sync: Sync, browser: Browser) -> None
     with watching(sync.home / "watch.log") as daemon:
         daemon.until_root(root, "idle")
         link = link_of(sync)
+        the_page_behind_a_link_is_readable(browser, link_of(sync))
         with visit(browser, link):
             other = browser.new_context().new_page()
             other.goto(link)
@@ -197,6 +198,20 @@ def a_link_opens_one_browser_and_no_second(sync: Sync, browser: Browser) -> None
             expect(other.get_by_text("This page is closed")).to_be_visible()
             assert not flaws(other)
             other.context.close()
+
+
+def the_page_behind_a_link_is_readable(browser: Browser, link: str) -> None:
+    """It goes on to the roots at once; where that takes a while, it is what is seen."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.route(urljoin(link, "/"), lambda route: route.fulfill(status=204))  # a browser stays where it is then
+    page.goto(link)
+    expect(page.get_by_role("heading", name="You are in")).to_be_visible()
+    assert not flaws(page)
+    page.unroute_all()
+    page.get_by_role("link", name="To your roots").click()
+    expect(page.get_by_text("In step", exact=True)).to_be_visible()
+    context.close()
 
 
 def a_conflict_is_compared_settled_and_taken_back(sync: Sync, browser: Browser) -> None:

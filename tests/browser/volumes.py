@@ -180,7 +180,21 @@ def a_server_shows_what_each_account_has_and_may(sync: Sync, browser: Browser) -
             expect(bob.get_by_text("0 B, no quota")).to_be_visible()
             expect(bob.get_by_text("It has stored nothing yet.")).to_be_visible()
             assert not seen.flaws()
+            two_servers_are_told_apart(sync, seen)
         anna.close()
+
+
+def two_servers_are_told_apart(sync: Sync, seen: Visit) -> None:
+    """One that is started beside the other."""
+    second = sync.home / "second"
+    with server(second) as address:
+        seen.page.get_by_role("link", name="Server", exact=True).click()
+        row = seen.page.get_by_role("listitem").filter(has_text=address)
+        expect(seen.page.get_by_role("link", name=str(sync.home / "served"))).to_be_visible()
+        assert not seen.flaws()
+        row.get_by_role("link", name=str(second)).click()
+        expect(seen.page.get_by_text(address).first).to_be_visible()
+        assert not seen.flaws()
 
 
 def synced_to(sync: Sync, url: str, token: Path) -> Path:

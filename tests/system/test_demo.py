@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from scripts.demo import Machines, keep_open
 from tests import effort
 from tests.kit.hostfs import run, umount
 from tests.kit.netns import available
@@ -99,3 +100,18 @@ WAYS: list[Callable[[Path], None]] = [without_room, kept, whole]
 @pytest.mark.parametrize("way", effort.first("demo", WAYS), ids=lambda way: way.__name__)
 def test_the_demo(fuse: None, tmp_path: Path, way: Callable[[Path], None]) -> None:
     way(tmp_path)
+
+
+def test_on_a_terminal_enter_takes_it_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`kept` has no terminal: there it is a signal."""
+    ours, its = os.openpty()
+    machines = Machines(tmp_path)
+    monkeypatch.setattr(machines, "watch", lambda: "http://127.0.0.1:1/open?key=x")
+    said: list[str] = []
+    monkeypatch.setattr("scripts.demo.say", said.append)
+    with os.fdopen(its) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        os.write(ours, b"\n")
+        keep_open(machines)
+    os.close(ours)
+    assert said[-1].endswith("Enter takes all of it away")

@@ -147,8 +147,9 @@ class ShareCircle:
 
     async def known(self) -> bool:
         """See Circle. Who is there answers HELLO, and who comes says it."""
-        if not self._lan.may_ask():
-            return True
+        is_settled = trio.current_time() >= self._begun + SETTLED_S
+        if not self._lan.may_ask() or (is_settled and math.isinf(self.last_heard_s)):
+            return True  # nobody ever was there: no pull is made to wait for that once more
         await self._lan.linked()
         self._somebody = trio.Event() if self._somebody.is_set() else self._somebody
         patience_s, self._greet_s = self._greet_s, GREET_S

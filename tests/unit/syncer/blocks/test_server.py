@@ -148,6 +148,18 @@ def test_where_nobody_is_for_sure_the_server_gets_all_at_once() -> None:
     run(test)
 
 
+def test_where_nobody_is_for_sure_the_server_goes_on_before_it_has_answered() -> None:
+    async def test() -> None:
+        peers, remote = Seat("peers"), Seat("remote")
+        async with wanted([want(block, length=2000) for block in blocks_of(320)], peers, remote):
+            peers.board.seek()
+            assert len(remote.board.take(1 << 30)) == 10
+            peers.board.seek(over=True, sure=True)
+            assert len(remote.board.take(1 << 30)) == 310
+
+    run(test)
+
+
 def test_how_long_the_idle_server_was_kept_waiting_is_told() -> None:
     async def test() -> None:
         blocks = blocks_of(320)

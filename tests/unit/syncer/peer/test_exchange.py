@@ -16,6 +16,7 @@ import trio.testing
 
 from blockfs.blocks.ids import BlockId
 from syncer.peer.exchange.channel import Channel, greet
+from syncer.peer.exchange.circle import ShareCircle
 from syncer.peer.exchange.fetching import Download
 from syncer.peer.exchange.limits import Throttle
 from syncer.peer.session.actions import PeerId
@@ -176,6 +177,7 @@ async def test_who_does_not_answer_is_not_there_if_nobody_was_heard_for_an_hour(
         assert not await circle.known()  # somebody may be slow to answer HELLO
         await trio.sleep(0.5)
         assert await circle.known()
+        assert await at_once(circle)  # it is alone since it began
         async with running(two):
             two.exchange.share("root", [KEY], Shelf(BLOCKS))
             for number in range(100):
@@ -185,6 +187,14 @@ async def test_who_does_not_answer_is_not_there_if_nobody_was_heard_for_an_hour(
         assert not await circle.known()
         await trio.sleep(10)
         assert await circle.known()
+        assert not await at_once(circle)  # somebody may have come back to a network on which nobody asked
+
+
+async def at_once(circle: ShareCircle) -> bool:
+    """Whether it knows who is there without having waited for an answer."""
+    began = trio.current_time()
+    await circle.known()
+    return trio.current_time() == began
 
 
 @on_a_clock
