@@ -20,11 +20,11 @@ uninstall:
 bootstrap:
 	@scripts/bootstrap
 
-# Both front-ends, and what the tests boot a guest with, look at man pages, units and the page with, and lose frames
-# with; the demo needs none of it, not even a compiler.
+# Both front-ends, and what the tests boot a guest with, look at man pages, units, notices and the page with, and lose
+# frames with; the demo needs none of it, not even a compiler.
 test-bootstrap:
 	@scripts/bootstrap --test qemu-system-x86 qemu-utils busybox-static dosfstools git groff-base systemd nftables chromium \
-		fonts-noto-core debootstrap
+		fonts-noto-core debootstrap dbus libnotify-bin python3-dbusmock
 	@scripts/guest-kernel
 	@scripts/sshd
 	@scripts/swift install

@@ -12,10 +12,8 @@ import msgspec
 JSON_VERSION: Final = 1
 """Version of every JSON line: rises when a key changes its meaning or goes away, not when one is added."""
 
-_CONTROLS: Final = re.compile("[\x00-\x1f\x7f-\x9f]")  # C0, DEL, C1
-
-# They turn the direction of what follows: `invoice<U+202E>fdp.exe` would read as a PDF, and turn the rest of the line.
-_DIRECTIONS: Final = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
+_UNSEEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
+"""C0, DEL, C1; what turns the direction of text, and ends of lines and paragraphs."""
 
 JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "JsonValue"]
 
@@ -62,17 +60,18 @@ def tell(text: str) -> None:
 
 
 def printable(text: str) -> str:
-    r"""One line for a terminal: control characters, the end of a line too, appear as `\xNN`.
+    r"""One line for who reads: control characters, ends of lines too, appear as `\xNN`, marks of direction as `\uNNNN`.
 
     Names of files come from other computers; an escape sequence in one would be carried out by the terminal, and a
-    newline in one would make a line that whoever reads the output takes for another message.
+    newline in one would make a line that whoever reads the output takes for another message. A mark would turn what
+    follows: `invoice<U+202E>fdp.exe` would read as a PDF.
     """
-    return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _UNSEEN.sub(_named, text)
 
 
-def plain(text: str) -> str:
-    r"""The same for what draws text in both directions: marks that turn it appear as `\u…`, too."""
-    return _DIRECTIONS.sub(lambda found: f"\\u{ord(found[0]):04x}", printable(text))
+def _named(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def shown(path: bytes) -> str:

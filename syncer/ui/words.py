@@ -21,7 +21,7 @@ def name(path: bytes) -> str:
 
 def plain(text: str) -> str:
     """A text that may hold such a path."""
-    return output.plain(text)
+    return output.printable(text)
 
 
 def size(size_bytes: float) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from blockfs.runtime.output import plain, shown
+from blockfs.runtime.output import printable, shown
 from blockfs.runtime.units import counted
 from syncer.watch.pacing import THROUGH, CycleResult
 
@@ -161,7 +161,7 @@ class Book:
     def _notice(self, kind: Kind, text: str) -> Notice:
         # A message may hold a name as the system has it: what is not UTF-8 in it could not be written.
         told = text.encode("utf-8", "backslashreplace").decode()
-        line = plain(f"{shown(self.root)}: {told}")
+        line = printable(f"{shown(self.root)}: {told}")
         if len(line) > MAX_TEXT:
             line = line[: MAX_TEXT - 1] + "…"
         return Notice(kind=kind, root=self.root, text=line)

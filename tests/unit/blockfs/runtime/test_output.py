@@ -15,6 +15,12 @@ def test_control_characters_are_shown_and_not_sent() -> None:
     assert printable("ünïcode 漢字") == "ünïcode 漢字"
 
 
+def test_a_name_does_not_turn_the_line_that_it_is_in() -> None:
+    """Else an `.exe` from another device reads as a PDF."""
+    assert printable("invoice\u202efdp.exe") == r"invoice\u202efdp.exe"
+    assert printable("שלום") == "שלום"
+
+
 def test_a_name_with_a_newline_stays_within_its_line() -> None:
     """Else what follows the newline looks like a message of ours."""
     assert printable("evil\nblocksync: all is well") == r"evil\x0ablocksync: all is well"
