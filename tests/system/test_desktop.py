@@ -1,4 +1,4 @@
-"""Notices on a desktop's bus: libnotify's `notify-send`, a bus of its own, and a service that stands for the desktop."""
+"""Notices on a desktop's bus: libnotify's `notify-send`, a bus of its own, and a service standing for the desktop."""
 
 from __future__ import annotations
 
