@@ -6,14 +6,14 @@ import json
 import signal
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import count
+from collections.abc import Callable, Sequence
+from itertools import count, islice
 from typing import Any, Final
 
 from benchmarks.lan.office import BLOCK, BLOCKSYNC, Daemon, Office, office, until_pulled
 from benchmarks.lan.sizes import MIB, Sizes
 from benchmarks.rows import Row, times
+from syncer.cli.lan.solitude import LOOKS
 from syncer.peer.exchange.circle import SETTLED_S
 from tests.kit.program import Machine, is_there
 
@@ -23,92 +23,95 @@ _FIRST_BYTES: Final = 4 * MIB
 _SLOW_PEER_MBIT_S: Final = 10.0
 _FAST_SERVER_MBIT_S: Final = 1000.0
 
+Pull = Callable[[str, int, str], float]
+"""Publishes a file by this name and size, and pulls it with peers "on" or "off". Returns the seconds of the cycle."""
+
+Turns = dict[str, list[float]]
+"""Seconds, by the same words."""
+
 
 def nobody(sizes: Sizes) -> list[Row]:
     """What looking for peers costs a daemon where there are none: one daemon, with peers and without by turns.
 
     Not two, of which one does not look: two daemons that both did not differed by up to 11 % in medians of 20 pulls.
     """
-    passes: dict[str, list[float]] = {"on": [], "off": []}
-    pulls: dict[float | None, dict[str, list[float]]] = {
-        mbit_s: {"on": [], "off": []} for mbit_s in (None, _FAST_SERVER_MBIT_S)
-    }
-    for _ in range(sizes.repetitions):
-        with office(1) as here:
-            machine = here.fresh(here.lan.nodes[2])
-            daemon = Daemon(machine)
-            machine.until("peers", is_there)
-            pull = partial(_by_turns, here, daemon, count())
-            list(pull(1024))  # what is loaded by the first block that is missing is not what a pass costs
-            for _ in range(sizes.passes):
-                for switch, cycle_s in pull(1024):
-                    passes[switch].append(cycle_s)
-            for mbit_s, found in pulls.items():
-                here.server.node.shape(mbit_s)
-                for _ in range(sizes.pulls):
-                    for switch, cycle_s in pull(sizes.folder_bytes):
-                        found[switch].append(cycle_s)
-            assert daemon.total()["blocks_from_peers"] == 0
-    added = _of_pairs(passes, sizes.passes, lambda on, off: (on - off) * 1000)
-    without_s = _of_pairs(passes, sizes.passes, lambda _on, off: off * 1000)
-    return [
-        Row(
-            part="nobody", work="nobody there: added to a cycle that lacks 1 block", unit="ms", limit=5.0, values=added,
-            beside="the cycle without peers, ms", beside_values=without_s,
-        ),
-        *(
-            Row(
-                part="nobody",
-                work=f"nobody there: added to a pull of {sizes.folder_bytes // MIB} MiB, server {_speed(mbit_s)}",
-                unit="%", limit=1.0,
-                values=_of_pairs(found, sizes.pulls, lambda on, off: (on / off - 1) * 100),
-                beside="the pull without peers, s", beside_values=_of_pairs(found, sizes.pulls, lambda _on, off: off),
-            )
-            for mbit_s, found in pulls.items()
-        ),
-    ]  # fmt: skip
+    return _by_turns(sizes, "nobody", ("nobody there", "nobody there"), _watching)
 
 
 def alone(sizes: Sizes) -> list[Row]:
-    """As `nobody`, without a daemon: `reconcile` by turns, with peers and with `--no-peers`; its cycle's own time."""
-    switches: dict[str, tuple[str, ...]] = {"on": (), "off": ("--no-peers",)}
-    passes: dict[str, list[float]] = {name: [] for name in switches}
-    pulls: dict[float | None, dict[str, list[float]]] = {
-        mbit_s: {name: [] for name in switches} for mbit_s in (None, _FAST_SERVER_MBIT_S)
-    }
-    turns = count()
-    with office(2) as here:
-        machines = dict(zip(switches, (here.fresh(node) for node in here.lan.nodes[2:]), strict=True))
+    """The same without a daemon: `reconcile` of one root, with peers and with `--no-peers`."""
+    return _by_turns(sizes, "alone", ("`reconcile` without a daemon, nobody there", "the same"), _reconciling)
 
-        def pull(found: dict[str, list[float]], name: str, size: int) -> None:
-            here.publish(**{name: size})
-            for which in list(switches)[:: 1 if next(turns) % 2 else -1]:
-                machine = machines[which]
-                # A process of its own: in one of the tests' forks nothing would have to be loaded.
-                told = machine.node.run(BLOCKSYNC, "reconcile", machine.root, "--json", *switches[which]).stdout
-                found[which].append(float(json.loads(told.splitlines()[-1])["seconds"]))
 
-        for machine in machines.values():
-            machine("reconcile", machine.root)
-        for repetition in range(sizes.repetitions):
-            for number in range(sizes.passes):
-                pull(passes, f"small-{repetition}-{number}", 1024)
-            for mbit_s, found in pulls.items():
+def _watching(here: Office) -> Pull:
+    machine = here.fresh(here.lan.nodes[2])
+    daemon = Daemon(machine)
+    machine.until("peers", is_there)
+
+    def pull(name: str, size: int, switch: str) -> float:
+        machine("peers", switch)
+        began_s, before = time.monotonic(), daemon.total()["pulled"]
+        daemon.process.send_signal(signal.SIGSTOP)
+        here.publish(**{name: size})
+        time.sleep(max(0.0, began_s + SETTLED_S - time.monotonic()))  # then it knows that nobody answers its HELLO
+        daemon.process.send_signal(signal.SIGCONT)
+        until_pulled([daemon], before + 1)
+        cycle = next(cycle for cycle in reversed(daemon.cycles()) if cycle.get("pulled"))
+        assert not cycle["blocks_from_peers"]
+        return float(cycle["seconds"])
+
+    pull("first", 1024, "on")  # what is loaded by the first block that is missing is not what a pass costs
+    return pull
+
+
+def _reconciling(here: Office) -> Pull:
+    machine = here.fresh(here.lan.nodes[2])
+
+    def pull(name: str, size: int, switch: str) -> float:
+        here.publish(**{name: size})
+        # A process of its own: in one of the tests' forks nothing would have to be loaded.
+        words = ("reconcile", machine.root, "--json", *(() if switch == "on" else ("--no-peers",)))
+        told = machine.node.run(BLOCKSYNC, *words).stdout
+        return float(json.loads(told.splitlines()[-1])["seconds"])
+
+    for look in range(LOOKS):  # that hear nobody: from then on it knows (ADR 18)
+        pull(f"look-{look}", 2 * MIB, "on")
+    return pull
+
+
+def _by_turns(sizes: Sizes, part: str, words: tuple[str, str], start: Callable[[Office], Pull]) -> list[Row]:
+    """What peers add to pulls of one block and of many.
+
+    Args:
+        sizes: How much.
+        part: Its name.
+        words: What the first row is about, and the others.
+        start: Makes who pulls, in each repetition.
+    """
+    passes: Turns = {"on": [], "off": []}
+    pulls: dict[float | None, Turns] = {mbit_s: {"on": [], "off": []} for mbit_s in (None, _FAST_SERVER_MBIT_S)}
+    for _ in range(sizes.repetitions):
+        with office(1) as here:
+            pull, turns = start(here), count()
+            for mbit_s, size, pairs, found in (
+                (None, 1024, sizes.passes, passes),
+                *((mbit_s, sizes.folder_bytes, sizes.pulls, found) for mbit_s, found in pulls.items()),
+            ):
                 here.server.node.shape(mbit_s)
-                for number in range(sizes.pulls):
-                    pull(found, f"large-{repetition}-{number}-{mbit_s}", sizes.folder_bytes)
-            here.server.node.shape(None)
+                for turn in islice(turns, pairs):
+                    for switch in ("on", "off") if turn % 2 else ("off", "on"):
+                        found[switch].append(pull(f"{turn}-{switch}", size, switch))
     return [
         Row(
-            part="alone", work="`reconcile` without a daemon, nobody there: added to a cycle that lacks 1 block",
-            unit="ms", limit=5.0, values=_of_pairs(passes, sizes.passes, lambda on, off: (on - off) * 1000),
+            part=part, work=f"{words[0]}: added to a cycle that lacks 1 block", unit="ms", limit=5.0,
+            values=_of_pairs(passes, sizes.passes, lambda on, off: (on - off) * 1000),
             beside="the cycle without peers, ms",
             beside_values=_of_pairs(passes, sizes.passes, lambda _on, off: off * 1000),
         ),
         *(
             Row(
-                part="alone",
-                work=f"the same: added to a pull of {sizes.folder_bytes // MIB} MiB, server {_speed(mbit_s)}",
+                part=part,
+                work=f"{words[1]}: added to a pull of {sizes.folder_bytes // MIB} MiB, server {_speed(mbit_s)}",
                 unit="%", limit=1.0,
                 values=_of_pairs(found, sizes.pulls, lambda on, off: (on / off - 1) * 100),
                 beside="the pull without peers, s", beside_values=_of_pairs(found, sizes.pulls, lambda _on, off: off),
@@ -122,24 +125,10 @@ def _speed(mbit_s: float | None) -> str:
     return "without a limit" if mbit_s is None else f"of {mbit_s:,g} Mbit/s"
 
 
-def _of_pairs(found: dict[str, list[float]], each: int, figure: Callable[[float, float], float]) -> list[float]:
+def _of_pairs(found: Turns, each: int, figure: Callable[[float, float], float]) -> list[float]:
     """The median of a figure of so many pairs, on and off: one for each repetition."""
     every = [figure(on, off) for on, off in zip(found["on"], found["off"], strict=True)]
     return [statistics.median(every[at : at + each]) for at in range(0, len(every), each)]
-
-
-def _by_turns(here: Office, daemon: Daemon, turns: Iterator[int], size: int) -> Iterator[tuple[str, float]]:
-    """Of a daemon that pulls a new file with peers, and another one without: which it was, and seconds of its cycle."""
-    turn = next(turns)
-    for switch in ("on", "off") if turn % 2 else ("off", "on"):
-        daemon.machine("peers", switch)
-        began_s, before = time.monotonic(), daemon.total()["pulled"]
-        daemon.process.send_signal(signal.SIGSTOP)
-        here.publish(**{f"{turn}-{switch}": size})
-        time.sleep(max(0.0, began_s + SETTLED_S - time.monotonic()))  # then it knows that nobody answers its HELLO
-        daemon.process.send_signal(signal.SIGCONT)
-        until_pulled([daemon], before + 1)
-        yield switch, float(next(cycle for cycle in reversed(daemon.cycles()) if cycle.get("pulled"))["seconds"])
 
 
 def folder(sizes: Sizes) -> list[Row]:

@@ -159,6 +159,11 @@ class Yard:
         self.peers[peer] = ({name(data) for data in blocks}, serve or honest)
         return shelf
 
+    @property
+    def is_alone(self) -> bool:
+        """see Circle."""
+        return False
+
     async def known(self) -> bool:
         """see Circle."""
         await trio.lowlevel.checkpoint()

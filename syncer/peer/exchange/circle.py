@@ -145,11 +145,15 @@ class ShareCircle:
         """When somebody was heard last, who may be gone since; -inf: nobody ever was."""
         return self._lan.session.last_heard_s(self.share)
 
-    async def known(self) -> bool:
+    @property
+    def is_alone(self) -> bool:
         """See Circle. Who is there answers HELLO, and who comes says it."""
-        is_settled = trio.current_time() >= self._begun + SETTLED_S
-        if not self._lan.may_ask() or (is_settled and math.isinf(self.last_heard_s)):
-            return True  # nobody ever was there: no pull is made to wait for that once more
+        return trio.current_time() >= self._begun + SETTLED_S and math.isinf(self.last_heard_s)
+
+    async def known(self) -> bool:
+        """See Circle."""
+        if self.is_alone or not self._lan.may_ask():
+            return True  # no pull waits to find out once more
         await self._lan.linked()
         self._somebody = trio.Event() if self._somebody.is_set() else self._somebody
         patience_s, self._greet_s = self._greet_s, GREET_S

@@ -39,13 +39,15 @@ class LazySource:
 
     async def run(self, board: Board) -> None:
         """See BlockSource."""
+        later_s = self.later_s()
+        if later_s:  # before the first want, of which the server would have a first window by chance
+            board.seek(over=True, sure=True)
         while await board.more():
             if await _is_work(board):
                 break
         else:
             return
-        if later_s := self.later_s():
-            board.seek(over=True, sure=True)
+        if later_s:
             await trio.sleep(later_s)
             if not await board.more():
                 return

@@ -312,6 +312,11 @@ class _Relay:
         self._askers: dict[int, Asker] = {}
         self._download: Download | None = None
 
+    @property
+    def is_alone(self) -> bool:
+        """See Circle. Only the daemon can know."""
+        return False
+
     async def known(self) -> bool:
         """See Circle. The daemon asks, which was there before: it has as long as frames have."""
         await trio.sleep(GRACE_S)

@@ -63,10 +63,16 @@ class Circle(Protocol):
 
     Attributes:
         heard_s: When a peer was heard last, `trio.current_time()`; -inf: never.
+        is_alone: No peer was ever heard, and one that is there would have said so.
     """
 
     @property
     def heard_s(self) -> float:
+        """See above."""
+        ...
+
+    @property
+    def is_alone(self) -> bool:
         """See above."""
         ...
 
@@ -189,7 +195,8 @@ class Cycle:
                     self._board.heard(self._circle.heard_s)
                 else:
                     self._seeks = True
-                    self._board.seek()
+                    is_alone = self._circle.is_alone
+                    self._board.seek(over=is_alone, sure=is_alone)
                 nursery.start_soon(self._sweep)
                 try:
                     while self._seeks and await self._board.more():
