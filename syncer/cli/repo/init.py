@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import Final
 
 import click
@@ -26,9 +25,11 @@ _NOT_THEIRS: Final = (".tmp-", "lost+found")  # what a write that was cut short 
 @click.command("init")
 @place_options
 @click.option("--block-size", default="64KiB", metavar="SIZE", help="Of the share's grid; default: 64KiB.")
-@click.option("--label", metavar="TEXT", help="What people call the passphrase's key; default: this host's name.")
+@click.option(
+    "--label", metavar="TEXT", default="", help="What its key is called; default: nothing. The store reads it."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object; it has the recovery key.")
-def command(place: Place, block_size: str, label: str | None, as_json: bool) -> None:
+def command(place: Place, block_size: str, label: str, as_json: bool) -> None:
     """Make a repository at URL, an empty place; a container or a directory that is not there is made.
 
     Prints its recovery key, once: who has lost the passphrase opens the repository with it. Without both nobody does.
@@ -43,9 +44,8 @@ def command(place: Place, block_size: str, label: str | None, as_json: bool) -> 
         info = await store.open(create=True)
         with progress() as told:
             told("making keys, and looking at what the store does")
-            named = socket.gethostname() if label is None else label
             try:
-                kept, recovery = await create(store, passphrase, grid=grid, label=named)
+                kept, recovery = await create(store, passphrase, grid=grid, label=label)
             except UsageError as error:
                 raise UsageError(f"{place.url}: {error}") from None
         return info, kept, recovery

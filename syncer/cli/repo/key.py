@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from datetime import UTC, datetime
 
@@ -49,7 +48,7 @@ def list_command(place: Place, as_json: bool) -> None:
 @click.option("--new-password-file", metavar="FILE", type=click.Path(), help="The new passphrase, one line.")
 @click.option("--recovery-key", "recovery", is_flag=True, help="Make a recovery key, and print it once.")
 @click.option("--key-file", metavar="FILE", type=click.Path(), help="Make a key, and write it into FILE, a new file.")
-@click.option("--label", metavar="TEXT", help="What people call it; default: this host's name.")
+@click.option("--label", metavar="TEXT", default="", help="What people call it; default: nothing. The store reads it.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def add_command(
     *,
@@ -57,7 +56,7 @@ def add_command(
     new_password_file: str | None,
     recovery: bool,
     key_file: str | None,
-    label: str | None,
+    label: str,
     as_json: bool,
 ) -> None:
     """Add a key to the repository at URL: a passphrase, a recovery key, or a file that opens it.
@@ -67,7 +66,6 @@ def add_command(
     if sum((new_password_file is not None, recovery, key_file is not None)) > 1:
         raise UsageError("--new-password-file, --recovery-key and --key-file exclude each other: expected one of them")
     made = recovery or key_file is not None
-    label = socket.gethostname() if label is None else label
     kind = Secret.RECOVERY_KEY if made else Secret.PASSPHRASE
 
     async def work(repository: Repository) -> tuple[Slot, str]:

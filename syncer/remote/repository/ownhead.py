@@ -140,7 +140,10 @@ class OwnHead:
             return True
         ask = [head.commit]
         while ask:
-            commits = await self._objects.commits(ask)
+            try:
+                commits = await self._objects.commits(ask)
+            except NotFoundError:
+                return False  # between it and ours lies more than is kept
             if ours in commits:
                 return True
             parents = [parent for each in commits.values() if each.device == own.device for parent in each.parents]

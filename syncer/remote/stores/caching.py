@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import secrets
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -14,10 +13,10 @@ from typing import Final
 import trio
 
 from syncer.remote.stores.port import MAX_BLOB_BYTES, Blob, BlobStore, checked, joined, size_of, too_long
+from syncer.remote.stores.temporary import is_temporary, temporary_name
 from syncer.remote.stores.wrapped import WrappedStore
 
 _DIGEST_BYTES: Final = 32
-_TEMPORARY: Final = ".tmp-"
 _MAX_SHARE: Final = 8  # an object that would take more than an eighth of the room is not kept
 _WRITTEN_BYTES: Final = 9 << 20  # an index that others were merged into; full packs are read by ranges, if at all
 _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -135,7 +134,7 @@ class CachedStore(WrappedStore):
             return
         with self._lock:
             self._table()
-        temporary = f"{self._folder}/{_TEMPORARY}{secrets.token_hex(16)}"
+        temporary = f"{self._folder}/{temporary_name()}"
         try:
             with open(temporary, "xb") as file:
                 file.write(hashlib.sha256(data).digest())
@@ -172,7 +171,7 @@ class CachedStore(WrappedStore):
                 os.makedirs(self._folder, mode=0o700, exist_ok=True)
                 with os.scandir(self._folder) as entries:
                     for entry in entries:
-                        if entry.name.startswith(_TEMPORARY):
+                        if is_temporary(entry.name):
                             os.unlink(entry.path)  # of a process that died; one that lives keeps nothing then
                         elif entry.is_file(follow_symlinks=False):
                             about = entry.stat(follow_symlinks=False)

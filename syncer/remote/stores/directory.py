@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal, ParamSpec, TypeVar
@@ -30,13 +29,13 @@ from syncer.remote.stores.port import (
     size_of,
     too_long,
 )
+from syncer.remote.stores.temporary import is_temporary, temporary_name
 from syncer.remote.stores.watching import is_told, watched
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _THREADS: Final = 8
-_TEMPORARY: Final = ".tmp-"
 _ABANDONED_NS: Final = 2 * 86400 * 10**9  # no writer takes two days for one object; it is dead
 _UNTOLD_S: Final = 60.0  # of an unmounted disk nothing is told: it is looked whether the directory is still there
 _READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # NONBLOCK: a fifo must not hang us
@@ -96,7 +95,7 @@ class DirectoryStore:
     async def listing(self, *prefixes: str) -> list[Blob]:
         """See BlobStore."""
         assert are_prefixes(prefixes)
-        return [blob for blob, _ in await self._run(self._listed, prefixes)]
+        return [blob for blob, _ in await self._run(self._listed_and_swept, prefixes)]
 
     async def delete(self, name: str) -> None:
         """See BlobStore."""
@@ -114,7 +113,8 @@ class DirectoryStore:
 
         async def look() -> object:
             # With the numbers of the inodes: a file that was replaced twice within a tick of the clock is another one.
-            return tuple(await self._run(self._listed, [prefix]))
+            # Removes nothing: that would be told as a change, and it would look again.
+            return tuple(await self._run(self._listed, [prefix], []))
 
         if seen is None or not prefix or not await trio.to_thread.run_sync(is_told, self._path):
             return await poll(look, seen, self._pace)
@@ -229,7 +229,7 @@ class DirectoryStore:
             sync_directory(folder)  # whoever wrote it may have died before it did this
             return False
         self._make_directory(folder)
-        temporary = f"{folder}/{_TEMPORARY}{secrets.token_hex(16)}"
+        temporary = f"{folder}/{temporary_name()}"
         # Staged → fsync → renamed → its directory synced: a power cut leaves the old, the new, or a file `.tmp-…`.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
@@ -269,8 +269,16 @@ class DirectoryStore:
             return None
         return Blob(name, found.st_size, found.st_mtime_ns) if stat.S_ISREG(found.st_mode) else None
 
-    def _listed(self, prefixes: Sequence[str]) -> list[tuple[Blob, int]]:
-        """Each with its inode."""
+    def _listed_and_swept(self, prefixes: Sequence[str]) -> list[tuple[Blob, int]]:
+        left: list[tuple[str, int]] = []
+        found = self._listed(prefixes, left)
+        if left:
+            with contextlib.suppress(OSError):  # it can't be told how old they are: they stay
+                self._sweep(left)
+        return found
+
+    def _listed(self, prefixes: Sequence[str], left: list[tuple[str, int]]) -> list[tuple[Blob, int]]:
+        """Each with its inode; what writers have left goes to `left`: path and time, ns."""
         if self._identity is None:
             self._open(create=False)
             self._was_listed_first = True
@@ -278,14 +286,14 @@ class DirectoryStore:
         found: list[tuple[Blob, int]] = []
         pending = list(reversed(prefixes))
         while pending:
-            self._list_directory(pending.pop(), found, pending)
-            if len(found) + len(pending) > MAX_NAMES:
-                raise BadReplyError(f"{self._path} has more than {MAX_NAMES} files")
+            self._list_directory(pending.pop(), found, pending, left)
         self._check()
         found.sort(key=lambda each: each[0].name)
         return found
 
-    def _list_directory(self, prefix: str, found: list[tuple[Blob, int]], pending: list[str]) -> None:
+    def _list_directory(
+        self, prefix: str, found: list[tuple[Blob, int]], pending: list[str], left: list[tuple[str, int]]
+    ) -> None:
         try:
             entries = os.scandir(self._place(prefix))
         except OSError as error:
@@ -293,10 +301,13 @@ class DirectoryStore:
                 return
             raise
         with entries:
-            for entry in entries:
+            for number, entry in enumerate(entries):
+                if max(number, len(found) + len(pending) + len(left)) >= MAX_NAMES:
+                    raise BadReplyError(f"{self._path} has more than {MAX_NAMES} files")
                 name = prefix + entry.name
-                if entry.name.startswith(_TEMPORARY):
-                    self._sweep(entry)
+                if is_temporary(entry.name):
+                    with contextlib.suppress(OSError):
+                        left.append((entry.path, entry.stat(follow_symlinks=False).st_mtime_ns))
                 elif is_name(name):
                     if entry.is_dir():  # also by a symlink: a part of a store may lie on another disk
                         pending.append(name + "/")
@@ -306,11 +317,13 @@ class DirectoryStore:
                         if stat.S_ISREG(status.st_mode):
                             found.append((Blob(name, status.st_size, status.st_mtime_ns), status.st_ino))
 
-    def _sweep(self, entry: os.DirEntry[str]) -> None:
-        """Remove what a writer left that died long ago; if that can't be, it stays."""
-        with contextlib.suppress(OSError):
-            if self._now_ns() - entry.stat(follow_symlinks=False).st_mtime_ns > _ABANDONED_NS:
-                os.unlink(entry.path)
+    def _sweep(self, left: Sequence[tuple[str, int]]) -> None:
+        """Remove what writers left that died long ago; what can't be removed stays."""
+        before_ns = self._now_ns() - _ABANDONED_NS
+        for path, modified_ns in left:
+            if modified_ns < before_ns:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
 
     def _delete(self, name: str) -> None:
         path = self._place(name)
@@ -325,7 +338,7 @@ class DirectoryStore:
 
     def _now_ns(self) -> int:
         self._check()
-        path = f"{self._path}/{_TEMPORARY}{secrets.token_hex(16)}"
+        path = f"{self._path}/{temporary_name()}"
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         try:
             os.write(descriptor, b"?")  # the server of a share sets its own time when it is written to

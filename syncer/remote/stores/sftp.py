@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import posixpath
-import secrets
 import socket
 import threading
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -34,6 +33,7 @@ from syncer.remote.stores.port import (
     size_of,
     too_long,
 )
+from syncer.remote.stores.temporary import is_temporary, temporary_name
 
 T = TypeVar("T")
 
@@ -41,7 +41,6 @@ _AT_ONCE: Final = 8
 _CONNECT_S: Final = 30.0
 _SMALL_S: Final = 60.0
 _SLOWEST: Final = 20_000  # bytes per second
-_TEMPORARY: Final = ".tmp-"
 _ABANDONED_S: Final = 2 * 86400  # as in directory.py
 _LOOK_BYTES: Final = 64 << 10  # larger ones don't change
 _ROOM_BYTES: Final = 1 << 20  # with less than that beside what was to be written, a failure is for want of room
@@ -251,7 +250,7 @@ class SftpStore:
         if not await client.isdir(self._path):
             raise RemoteUnavailableError(f"{self._host}: {self._path} is gone; is it mounted?")
         folder = posixpath.dirname(self._place(name))
-        temporary = f"{folder}/{_TEMPORARY}{secrets.token_hex(16)}"
+        temporary = f"{folder}/{temporary_name()}"
         try:
             # Staged → fsync → renamed: whoever dies leaves the old, the new, or a file `.tmp-…`.
             file = await self._created(client, folder, temporary)
@@ -326,7 +325,7 @@ class SftpStore:
         old: list[tuple[str, int]] = []
         async for entry in client.scandir(self._place(within.removesuffix("/"))):
             name = within + entry.filename
-            if entry.filename.startswith(_TEMPORARY):
+            if is_temporary(entry.filename):
                 old.append((self._place(name), int(entry.attrs.mtime or 0)))
             elif is_name(name):
                 blob = _blob(name, entry.attrs)
@@ -364,11 +363,14 @@ class SftpStore:
                 raise
 
     async def _now_ns(self, client: Any) -> int:
-        path = self._place(f"{_TEMPORARY}{secrets.token_hex(16)}")
+        path = self._place(f"{temporary_name()}")
         async with client.open(path, "xb") as file:
             try:
                 await file.write(b"?")
-                return int((await file.stat()).mtime) * 10**9
+                modified_s = (await file.stat()).mtime
+                if modified_s is None:
+                    raise BadReplyError(f"{self._host} does not tell when a file was written")
+                return int(modified_s) * 10**9
             finally:
                 await _removed(client, path)
 
@@ -392,6 +394,8 @@ def _blob(name: str, attributes: Any) -> Blob | None:
     """A regular file; None if it is none."""
     if attributes.type != 1:  # SSH_FILEXFER_TYPE_REGULAR; lstat, so a symlink is none
         return None
+    if attributes.size is None or attributes.mtime is None:
+        raise BadReplyError(f"the server does not tell length and time of {name}")
     return Blob(name, int(attributes.size), int(attributes.mtime) * 10**9)
 
 

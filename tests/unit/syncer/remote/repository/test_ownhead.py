@@ -12,7 +12,15 @@ import trio.testing
 from msgspec import structs
 
 from syncer.errors import CorruptionError, RemoteUnavailableError, RolledBackError
-from syncer.remote.repository.format.history import Commit, CommitId, DeviceId, Head, Vector, head_name
+from syncer.remote.repository.format.history import (
+    Commit,
+    CommitId,
+    DeviceId,
+    Head,
+    Vector,
+    commit_name,
+    head_name,
+)
 from syncer.remote.repository.format.keys import MasterKey, derive
 from syncer.remote.repository.memory import MemoryFile, Own, Standing, judge
 from syncer.remote.repository.objects import Objects
@@ -272,6 +280,27 @@ def test_of_machines_copied_while_they_ran_the_one_whose_head_was_replaced_stops
             with pytest.raises(RolledBackError, match="which does not follow"):
                 await each.own.heads()
         assert (await Objects(store, KEYS).commits([first_commit], must=True))[first_commit].root == b"first"
+
+    play(scenario)
+
+
+def test_a_state_of_before_all_that_is_kept_stops_with_what_to_do(tmp_path: Path) -> None:
+    """Put back from a backup: what lies between its commit and the head was collected."""
+
+    async def scenario(store: MemoryStore) -> None:
+        file = tmp_path / "head"
+        device = Machine(store, file)
+        await device.commits()
+        backup = file.read_bytes()
+        for _ in range(3):
+            await device.commits()
+        head = (await device.own.heads())[DEVICE]
+        for name in [each for each in store.objects if each.startswith("commits/")]:
+            if name != commit_name(head.commit):
+                del store.objects[name]
+        file.write_bytes(backup)
+        with pytest.raises(RolledBackError, match="which does not follow"):
+            await Machine(store, file).own.heads()
 
     play(scenario)
 

@@ -139,11 +139,27 @@ def test_a_directory_that_is_not_the_one_that_was_opened_is_not_called_empty(
 def test_what_a_dead_writer_left_is_never_listed_and_goes_after_two_days(store: DirectoryStore, tmp_path: Path) -> None:
     trio.run(store.put, "packs/one", OLD)
     now = os.stat(tmp_path / "store/packs/one").st_mtime
-    for name, age_s in ((".tmp-old", 3 * DAY_S), (".tmp-new", DAY_S)):
+    old, new, users = f".tmp-{'0' * 32}", f".tmp-{'1' * 32}", ".tmp-chapter"
+    for name, age_s in ((old, 3 * DAY_S), (new, DAY_S), (users, 3 * DAY_S)):
         (tmp_path / "store/packs" / name).write_bytes(b"part")
         os.utime(tmp_path / "store/packs" / name, (now - age_s, now - age_s))
     assert [blob.name for blob in trio.run(store.listing, "")] == ["packs/one"]
-    assert sorted(os.listdir(tmp_path / "store/packs")) == [".tmp-new", "one"]
+    assert sorted(os.listdir(tmp_path / "store/packs")) == [new, users, "one"]
+
+
+def test_who_waits_removes_nothing(store: DirectoryStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To ask how old it is writes a file, which is told as a change, at which it would look again, without end."""
+    trio.run(store.put, "heads/one", OLD)
+    (tmp_path / f"store/heads/.tmp-{'0' * 32}").write_bytes(b"part")
+    monkeypatch.setattr(store, "_now_ns", lambda: pytest.fail("it asked for the time"))
+
+    async def scenario() -> None:
+        seen = await store.wait("heads/", None)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.wait, "heads/", seen)
+            await store.put("heads/two", NEW)
+
+    trio.run(scenario)
 
 
 def test_what_is_no_object_of_ours_is_left_alone_and_never_hangs_us(store: DirectoryStore, tmp_path: Path) -> None:

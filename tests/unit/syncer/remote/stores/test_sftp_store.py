@@ -16,7 +16,7 @@ import trio
 from syncer.errors import AuthError, NoSpaceError, NotFoundError, RemoteUnavailableError, UsageError
 from syncer.remote.http.transport import BadReplyError, UntrustedError
 from syncer.remote.stores.opening import make_store
-from syncer.remote.stores.sftp import SftpStore
+from syncer.remote.stores.sftp import SftpStore, _blob
 from tests.kit import sshd as ssh
 
 PACK = bytes(range(256)) * (32 << 10)  # 8 MiB
@@ -186,10 +186,12 @@ def test_a_server_without_the_extensions_is_used_or_refused(
 def test_what_a_dead_writer_left_goes_after_two_days(sshd: ssh.Sshd, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     folder.mkdir()
-    for name in ("old", "new"):
-        (folder / f".tmp-{name}").write_bytes(b"part")
-    long_ago = (folder / ".tmp-new").stat().st_mtime - 3 * 86400
-    os.utime(folder / ".tmp-old", (long_ago, long_ago))
+    old, new, users = (folder / f".tmp-{name}" for name in ("0" * 32, "1" * 32, "chapter"))
+    for path in (old, new, users):
+        path.write_bytes(b"part")
+    for path in (old, users):
+        long_ago = new.stat().st_mtime - 3 * 86400
+        os.utime(path, (long_ago, long_ago))
     (folder / "link").symlink_to("/etc/passwd")
 
     async def test(store: SftpStore) -> None:
@@ -197,8 +199,14 @@ def test_what_a_dead_writer_left_goes_after_two_days(sshd: ssh.Sshd, tmp_path: P
         assert await store.head("link") is None
 
     using(sshd, folder, test)
-    assert (folder / ".tmp-new").exists()
-    assert not (folder / ".tmp-old").exists()
+    assert new.exists()
+    assert users.exists()
+    assert not old.exists()
+
+
+def test_a_server_that_keeps_an_attribute_to_itself_is_told() -> None:
+    with pytest.raises(BadReplyError, match="length and time of heads/x"):
+        _blob("heads/x", asyncssh.SFTPAttrs(type=1))
 
 
 @pytest.mark.parametrize(
