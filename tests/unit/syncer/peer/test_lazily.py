@@ -110,7 +110,7 @@ async def test_what_is_wanted_after_one_alone_is_looked_for() -> None:
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.parametrize(("server_s", "looks"), [(0.4, False), (0.6, True)])
+@pytest.mark.parametrize(("server_s", "looks"), [(0.4, False), (1.2, True)])
 def test_where_nobody_was_heard_lately_the_server_has_all_alone(server_s: float, looks: bool) -> None:
     """A cycle that has all it lacks by then opens nothing."""
 
@@ -119,7 +119,7 @@ def test_where_nobody_was_heard_lately_the_server_has_all_alone(server_s: float,
         network, server = Network(later_s=1.0), Holding(REMOTE, HAS, delay_s=server_s)
         began = trio.current_time()
         assert await lacked(Blocks([network.source, server]), *HAS) == 0
-        assert len(server.asked) == 2  # its first window, then all
+        assert len(server.asked) <= 2  # all; where it began before the source of peers, a first window before
         assert network.opened == ([began + 1.0] if looks else [])
 
     main()
