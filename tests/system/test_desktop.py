@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,19 +24,24 @@ Exec=/usr/bin/python3 -m dbusmock --template notification_daemon --logfile {log}
 @contextmanager
 def desktop(home: Path, log: Path) -> Iterator[str]:
     """The address of a session's bus, which starts the service when it is first called, as desktops do."""
-    services = home / "dbus-1/services"
-    services.mkdir(parents=True)
-    (services / "org.freedesktop.Notifications.service").write_text(SERVICE.format(log=log))
-    command = ["dbus-daemon", "--session", "--nofork", "--print-address"]
+    folder = home / "dbus-1/services"
+    folder.mkdir(parents=True)
+    (folder / "org.freedesktop.Notifications.service").write_text(SERVICE.format(log=log))
+    words = ["dbus-daemon", "--session", "--nofork", "--print-address"]
     environment = {"PATH": os.environ["PATH"], "XDG_DATA_HOME": str(home)}
     with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as process:
         assert process.stdout is not None
         try:
             yield process.stdout.readline().strip()
         finally:
-            process.terminate()  # the service ends with it
+            commands = Path("/proc").glob("[0-9]*/cmdline")
+            started = [os.pidfd_open(int(each.parent.name)) for each in commands if os.fsencode(log) in command(each)]
+            process.terminate()
+            for service in started:  # it ends when there is no bus any more
+                select.select([service], [], [])
+                os.close(service)
 
 
 def test_a_desktop_shows_what_a_root_waits_for(tmp_path: Path) -> None:
@@ -64,3 +70,10 @@ def first_call(log: Path) -> str:
     """The first notice that the service was asked to show."""
     with log.open() as file:
         return next(line for line in file if " Notify " in line)
+
+
+def command(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""  # it has ended
