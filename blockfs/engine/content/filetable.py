@@ -15,12 +15,15 @@ from blockfs.engine.context import Stores
 from blockfs.engine.gate import WriteGate
 from blockfs.engine.hot.hotfile import HotFile
 from blockfs.engine.space.policy import STAGED_FREE_SHARE, STAGED_LITTLE_SHARE, STAGED_MIN_BYTES, STAGED_SPARE_SHARE
-from blockfs.errors import FsError
+from blockfs.errors import BlockfsError, FsError
 from blockfs.tree.schema import Inode, Kind
 
 
-class HasHotFileError(Exception):
-    """The file has got a hot file meanwhile: what is done to its content is done to that."""
+class HasHotFileError(BlockfsError):
+    """The file has got a hot file meanwhile: what is done to its content is done to that.
+
+    Expected, as `WouldBlock` is: it leaves a hold of the engine's lock, and whoever began begins again.
+    """
 
 
 class FileTable:

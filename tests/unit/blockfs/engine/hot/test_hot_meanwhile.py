@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from blockfs.engine.content import holes
 from blockfs.engine.content.filestate import FileState
+from blockfs.engine.content.holes import Holes
+from blockfs.engine.content.resize import Resizer
+from blockfs.engine.content.writer import ContentWriter
+from blockfs.engine.copies import ranges
+from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.hot import hotfiles
 from blockfs.engine.portions import Stop
@@ -72,3 +80,70 @@ def test_a_mount_that_ends_lets_go_of_what_it_makes(filesystem: Filesystem) -> N
     assert not filesystem.hot.is_hot(ino)
     assert os.listdir(filesystem.volume.hot_path) == []
     assert content(filesystem, b"f") == data
+
+
+def change(filesystem: Filesystem, ino: int, way: str) -> None:
+    """A change that looks twice whether the file has a hot file: without the engine's lock, and under it."""
+    if way == "cut":
+        filesystem.files.truncate(ino, BLOCK + 5, may_block=True)
+    elif way == "write":
+        filesystem.files.write(ino, 5, b"written", may_block=True)
+    elif way in {"hole", "zeros"}:
+        filesystem.files.zero(ino, 5, 2 * BLOCK, keeps_size=True)
+    elif way == "longer":
+        filesystem.files.allocate(ino, 0, 5 * BLOCK, keeps_size=False)
+    else:
+        source = create(filesystem, b"source")
+        filesystem.files.write(source, 0, b"c" * 2 * BLOCK, may_block=True)
+        assert filesystem.copy_range(source, 0, ino, 0, 2 * BLOCK) == 2 * BLOCK
+
+
+@pytest.mark.parametrize(
+    ("way", "owner", "last_step"),
+    [
+        ("cut", Resizer, "_cut_block"),
+        ("write", ContentWriter, "_wait_for_room"),
+        ("hole", holes, "checked_end"),
+        ("zeros", Holes, "_void_some"),
+        ("longer", ContentWriter, "ask"),
+        ("copy", Sealer, "seal"),
+    ],
+)
+def test_a_change_during_which_the_file_becomes_hot_is_made_to_the_hot_file(
+    filesystem: Filesystem, monkeypatch: pytest.MonkeyPatch, way: str, owner: object, last_step: str
+) -> None:
+    """Breaks as the end of the mount, with what nobody has synced: the engine's lock met what it did not expect.
+
+    `last_step` is what the change does without the lock, before it takes that and finds the hot file.
+    """
+    data = os.urandom(4 * BLOCK)
+    ino = file_with(filesystem, data)
+    real: Callable[..., object] = getattr(owner, last_step)
+
+    def step(*args: Any, **keywords: Any) -> object:
+        done = real(*args, **keywords)
+        monkeypatch.undo()
+        assert filesystem.hot.open(ino, may_block=True) is not None
+        return done
+
+    monkeypatch.setattr(ranges, "_WORTH_SEALING", 0)
+    monkeypatch.setattr(owner, last_step, step)
+    change(filesystem, ino, way)
+    assert filesystem.hot.is_hot(ino)
+    wanted = {
+        "cut": data[: BLOCK + 5],
+        "write": data[:5] + b"written" + data[12:],
+        "hole": data[:5] + bytes(2 * BLOCK) + data[5 + 2 * BLOCK :],
+        "zeros": data[:5] + bytes(2 * BLOCK) + data[5 + 2 * BLOCK :],
+        "longer": data + bytes(BLOCK),
+        "copy": b"c" * 2 * BLOCK + data[2 * BLOCK :],
+    }
+    assert content(filesystem, b"f") == wanted[way]
+    filesystem.files.fsync(ino)
+    assert not filesystem.fatal.has_struck
+    again = Filesystem.open(killed(filesystem), config())
+    try:
+        assert content(again, b"f") == wanted[way]
+        assert findings(again) == []
+    finally:
+        again.abandon()
