@@ -19,14 +19,14 @@ from blockfs.control.protocol import FindingMsg, FsckReply, GcReply, LossMsg, Sc
 from blockfs.engine.durable.staging_check import missing_staging
 from blockfs.engine.portions import Stop, never
 from blockfs.engine.space.ballast import Ballast
-from blockfs.errors import BlockfsError
+from blockfs.errors import BlockfsError, CorruptionError
 from blockfs.tree.committed import CommittedView
 from blockfs.tree.fsck.check import Examination, examine
 from blockfs.tree.fsck.draft import World
 from blockfs.tree.fsck.findings import Problem
 from blockfs.tree.fsck.leaves import split
 from blockfs.tree.reader import TreeReader
-from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, SNAPSHOTS_NAME
+from blockfs.tree.schema import SNAPSHOTS_INO, SNAPSHOTS_NAME, TOP_INOS
 from blockfs.tree.store import Tree
 from blockfs.tree.waiting import Pause, go_on
 
@@ -208,14 +208,33 @@ def paths_with_blocks(view: CommittedView, wanted: set[BlockId]) -> Iterator[byt
 
 
 def paths_of(tree: TreeReader, ino: int) -> Iterator[bytes]:
-    """All paths of an inode, relative to the root."""
+    """All paths of an inode, relative to the root. A file may have several names, each folder above it has one.
+
+    Raises:
+        CorruptionError: A folder is below itself.
+    """
     for parent, name in tree.places(ino):
-        if parent == ROOT_INO:
-            yield name
-        elif parent == SNAPSHOTS_INO:
-            yield os.path.join(SNAPSHOTS_NAME, name)
-        else:
-            yield from (os.path.join(folder, name) for folder in paths_of(tree, parent))
+        folder = _folder_path(tree, parent)
+        if folder is not None:
+            yield os.path.join(folder, name)
+
+
+def _folder_path(tree: TreeReader, ino: int) -> bytes | None:
+    """None: nothing leads there. Not a call for each level: users nest folders deeper than Python's calls go."""
+    names: list[bytes] = []
+    seen: set[int] = set()
+    while ino not in TOP_INOS:
+        place = next(tree.places(ino), None)
+        if place is None:
+            return None
+        if ino in seen:
+            raise CorruptionError(f"tree: directory {ino} is below itself; run `blocksync fsck`")
+        seen.add(ino)
+        ino, name = place
+        names.append(name)
+    if ino == SNAPSHOTS_INO:
+        names.append(SNAPSHOTS_NAME)
+    return b"/".join(reversed(names))
 
 
 def stored_bytes(volume: bytes) -> int:

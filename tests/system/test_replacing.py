@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Mounted
+from tests.kit import deep
 from tests.system.machines import Machines
 
 FRONTENDS = ("kernel",)
@@ -54,6 +55,24 @@ def test_what_was_written_is_there_after_a_kill(mount: Mounted, way: str, folder
     subprocess.run(["umount", "--lazy", mount.path], check=True)
     mount.machines.remount("m", "--no-native")
     assert path.read_bytes() == DATA
+    mount.umount()
+    mount.run("fsck", mount.volume)
+
+
+def test_a_file_below_very_many_folders_replaces_another(mount: Mounted) -> None:
+    """Breaks as the end of the mount, which any user can bring about."""
+    deep.make(mount.path)
+    folder = deep.open_last(mount.path)
+    for name in ("old", "new"):
+        os.close(os.open(name, os.O_CREAT | os.O_WRONLY, 0o644, dir_fd=folder))
+    with open(os.open("new", os.O_RDWR, dir_fd=folder), "rb+") as file:
+        file.write(DATA)
+        file.flush()
+        os.rename("new", "old", src_dir_fd=folder, dst_dir_fd=folder)
+        file.seek(0)
+        assert file.read() == DATA
+        assert os.listdir(folder) == ["old"]
+    os.close(folder)
     mount.umount()
     mount.run("fsck", mount.volume)
 

@@ -145,16 +145,18 @@ class VolumePart:
 
     def _places(self, row: NodeRow) -> Iterator[RelPath]:
         for parent, name in row.places:
-            yield join(self._path(parent, frozenset()), name)
+            yield join(self._path(parent), name)
 
-    def _path(self, ino: int, trail: frozenset[int]) -> RelPath:
+    def _path(self, ino: int) -> RelPath:
         """Of a directory, now."""
-        found = self._paths.get(ino)
-        if found is None:
-            parent, name = self._place(ino)
+        trail: dict[int, bytes] = {}  # not a call for each level: users nest folders deeper than Python's calls go
+        while (found := self._paths.get(ino)) is None:
             if ino in trail:
                 raise UnboundedError(ino)
-            found = self._paths[ino] = join(self._path(parent, trail | {ino}), name)
+            parent, trail[ino] = self._place(ino)
+            ino = parent
+        for below, name in reversed(trail.items()):
+            found = self._paths[below] = join(found, name)
         return found
 
     def _stir(self, nid: Nid | None) -> None:

@@ -91,18 +91,20 @@ def paths_by_inode(nodes: Mapping[int, VolumeNode], roots: Mapping[int, RelPath]
     """
     directories: dict[int, RelPath] = dict(roots)
 
-    def path_of(ino: int, trail: frozenset[int]) -> RelPath:
-        found = directories.get(ino)
-        if found is None:
+    def path_of(ino: int) -> RelPath:
+        trail: dict[int, bytes] = {}  # not a call for each level: users nest folders deeper than Python's calls go
+        while (found := directories.get(ino)) is None:
             node = nodes.get(ino)
             if node is None or not node.places or ino in trail:
                 raise UnresolvedError
-            parent, name = node.places[0]
-            found = directories[ino] = join(path_of(parent, trail | {ino}), name)
+            parent, trail[ino] = node.places[0]
+            ino = parent
+        for below, name in reversed(trail.items()):
+            found = directories[below] = join(found, name)
         return found
 
     return {
-        ino: [join(path_of(parent, frozenset()), name) for parent, name in node.places]
+        ino: [join(path_of(parent), name) for parent, name in node.places]
         for ino, node in nodes.items()
         if ino not in roots
     }

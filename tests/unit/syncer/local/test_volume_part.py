@@ -268,6 +268,13 @@ def test_ignored_directories_are_remembered_with_what_is_in_them() -> None:
         part_of(known, rules).where()
 
 
+def test_folders_may_be_nested_deeper_than_calls_go() -> None:
+    levels = 3000
+    rows = [row(101 + level, (100 + level if level else 1, b"d"), kind="directory") for level in range(levels)]
+    part = part_of(journal([row(50, (100 + levels, b"f")), *rows]))
+    assert b"d/" * levels + b"f" in part.where()[1]
+
+
 def test_special_files_are_told_and_hold_their_directory() -> None:
     part = part_of(journal([row(20, (11, b"pipe"), kind="fifo")]))
     assert list(part.where()[1]) == [b"d/pipe"]

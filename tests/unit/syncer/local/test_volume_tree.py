@@ -20,6 +20,8 @@ def paths(base: BaseIndex, rows: list[NodeRow], gone: list[int]) -> dict[int, li
     return {ino: sorted(found) for ino, found in paths_by_inode(nodes, ROOTS).items()}
 
 
+LEVELS = 3000  # more than Python's calls go deep
+
 BASE = BaseIndex(
     [base_row(1, 11, b"d", kind=Kind.DIRECTORY), base_row(2, 12, b"f", 1), base_row(3, 13, b"g"), base_row(4, 13, b"h")]
 )
@@ -53,6 +55,14 @@ def test_a_listing_that_does_not_fit_the_base_asks_for_a_full_one() -> None:
     loop = [row(11, (14, b"d"), kind="directory"), row(14, (11, b"x"), kind="directory")]
     with pytest.raises(UnresolvedError):
         paths(BASE, loop, [])
+
+
+def test_folders_may_be_nested_deeper_than_calls_go() -> None:
+    """Breaks as a sync that no user of the volume gets any more."""
+    rows = [row(101 + level, (100 + level, b"d"), kind="directory") for level in range(1, LEVELS)]
+    rows.append(row(101, (1, b"d"), kind="directory"))
+    found = paths(BaseIndex([]), [*rows[::-1], row(50, (100 + LEVELS, b"f"))], [])
+    assert found[50] == [b"d/" * LEVELS + b"f"]
 
 
 def test_special_files_are_no_nodes_and_evidence_is_inode_and_content_version() -> None:
