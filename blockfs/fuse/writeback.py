@@ -3,6 +3,10 @@
 syncfs(2) begins that, but newer kernels do not wait for the answers of a FUSE mount: with Linux 6.18.44 it took 0.5 ms
 while the mount answered a write after 3 s. Who asks for a single file still waits. Only a file that is open, or mapped,
 for writing has such pages: closing writes them back.
+
+A path is what users make of it: while it is walked they put a symlink, or another file, in the place of what was there.
+The process may be root's. So it is walked name by name, no symlink is followed, and nothing is opened but the very
+inode that is meant.
 """
 
 from __future__ import annotations
@@ -21,7 +25,8 @@ from blockfs.tree.schema import ROOT_INO
 
 _TRIES: Final = 4  # a name may go, and another come, between the look and the open
 _NAMES: Final = 4  # of a file, that are tried
-_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_LOOK: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC  # opens nothing: no program or device hears of it
+_FLAGS: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
 
 log = Log()
 
@@ -80,10 +85,11 @@ def take_pages_of_locked(filesystem: Filesystem, mountpoint: bytes, ino: int) ->
             names = list(islice(paths_of(filesystem.tree, ino), _NAMES))
         for path in names:
             try:
-                descriptor = open_cached(path, _FLAGS, root)
+                descriptor = _opened(open_cached(path, _LOOK, root), root, ino)
             except OSError:
                 continue
-            if _written_back(descriptor, path, ino):
+            if descriptor is not None:
+                _write_back(descriptor, path)
                 return True
         return False
     finally:
@@ -101,22 +107,45 @@ def _take_pages_of(filesystem: Filesystem, root: int, ino: int) -> None:
 def _taken(root: int, path: bytes, ino: int) -> bool:
     """Take the pages of one file, if it can be opened. False: its path leads to another one by now."""
     try:
-        descriptor = os.open(path, _FLAGS, dir_fd=root)
+        descriptor = _opened(_found(path, root), root, ino)
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError as error:  # another user's, of a mount that is not root's
         log.warning("mount.pages_not_taken", path=path, reason=str(error))
         return True
-    return _written_back(descriptor, path, ino)
+    if descriptor is None:
+        return False
+    _write_back(descriptor, path)
+    return True
 
 
-def _written_back(descriptor: int, path: bytes, ino: int) -> bool:
-    """Write the pages of an open file, if it is that one, and close it."""
+def _found(path: bytes, root: int) -> int:
+    """Look up what has a path now, however long that is: a descriptor that is good for nothing but to be looked at."""
+    found = os.dup(root)
+    for name in path.split(b"/"):
+        folder = found
+        try:
+            found = os.open(name, _LOOK, dir_fd=folder)  # a symlink is found itself, and has nothing below it
+        finally:
+            os.close(folder)
+    return found
+
+
+def _opened(found: int, root: int, ino: int) -> int | None:
+    """Open what was found if it is that file of the mount, and let go of what was found. None: it is another one."""
     try:
-        if os.fstat(descriptor).st_ino != ino:
-            return False
+        there = os.fstat(found)
+        if (there.st_dev, there.st_ino) != (os.fstat(root).st_dev, ino):
+            return None
+        return os.open(b"/proc/self/fd/%d" % found, _FLAGS)  # itself: its path may lead elsewhere by now
+    finally:
+        os.close(found)
+
+
+def _write_back(descriptor: int, path: bytes) -> None:
+    """Write the pages of an open file, and close it."""
+    try:
         with space_errors(f"{shown(path)}: not all that was written found room"):
             write_back_all(descriptor)
-        return True
     finally:
         os.close(descriptor)

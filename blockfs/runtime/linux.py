@@ -22,7 +22,9 @@ _FSCONFIG: Final = 431
 _FSMOUNT: Final = 432
 _OPENAT2: Final = 437
 _CLOEXEC: Final = 1
-_RESOLVE_CACHED: Final = 0x20  # linux/openat2.h
+_RESOLVE_NO_XDEV: Final = 0x01  # linux/openat2.h
+_RESOLVE_NO_SYMLINKS: Final = 0x04
+_RESOLVE_CACHED: Final = 0x20
 _OPEN_HOW: Final = struct.Struct("=QQQ")  # flags, mode, resolve
 _CONFIG_CREATE: Final = 6
 
@@ -185,8 +187,10 @@ def write_back_all(descriptor: int) -> None:
 def open_cached(path: bytes, flags: int, root: int) -> int:
     """Open a file if the kernel has all of its path in memory: no directory is looked into, and none is locked.
 
+    No symlink is followed, and nothing that is mounted on the way.
+
     Args:
-        path: Relative to `root`.
+        path: Relative to `root`, without `..`.
         flags: Of open(2), without those that make something.
         root: Descriptor of a directory.
 
@@ -194,7 +198,8 @@ def open_cached(path: bytes, flags: int, root: int) -> int:
         BlockingIOError: The kernel would have to ask a filesystem for a name.
         OSError: It can't be opened otherwise; ENOSYS, EINVAL: Linux before 5.12.
     """
-    how = ctypes.create_string_buffer(_OPEN_HOW.pack(flags, 0, _RESOLVE_CACHED), _OPEN_HOW.size)
+    resolve = _RESOLVE_CACHED | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_XDEV
+    how = ctypes.create_string_buffer(_OPEN_HOW.pack(flags, 0, resolve), _OPEN_HOW.size)
     descriptor = int(_libc.syscall(_OPENAT2, root, ctypes.c_char_p(path), how, ctypes.c_size_t(_OPEN_HOW.size)))
     if descriptor < 0:
         raise _last_error(path)

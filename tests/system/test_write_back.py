@@ -5,6 +5,7 @@ syncfs(2) alone does not with newer kernels (Linux 6.18.44): it only begins to w
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Mounted
+from tests.kit import deep
 from tests.system.machines import Machines, signal_and_wait
 
 PROJECT = Path(__file__).parents[2]
@@ -56,6 +58,17 @@ sys.stdin.read()
 """A process of its own keeps the file open: who inherits a descriptor closes it, and closing waits for the pages."""
 
 
+DEEP_WRITER = """
+import os, sys
+from pathlib import Path
+from tests.kit import deep
+folder = deep.open_last(Path(sys.argv[1]))
+os.write(os.open("file", os.O_RDWR | os.O_CREAT, 0o644, dir_fd=folder), b"in the kernel's cache" * 1000)
+print("written", flush=True)
+sys.stdin.read()
+"""
+
+
 @pytest.fixture
 def kind() -> str:
     """How it is written, unless a test tries all."""
@@ -82,6 +95,26 @@ def test_a_flush_has_all_that_was_written_before(slow: Mounted, file: Path) -> N
     slow.kill()
     slow.remount()
     assert file.read_bytes() == DATA
+
+
+@pytest.mark.parametrize("command", [("flush",), ("snapshot", "create")])
+def test_a_file_below_very_many_folders_is_flushed_too(slow: Mounted, command: tuple[str, ...]) -> None:
+    """Breaks as the end of the mount, which any user can bring about, or as data that are not there."""
+    deep.make(slow.path)
+    program = [sys.executable, "-c", DEEP_WRITER, slow.path]
+    with subprocess.Popen(
+        program, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "written\n"
+        slow.run(*command, slow.path, *["kept"][: len(command) - 1])
+        slow.kill()
+        writer.kill()
+    slow.remount()
+    folder = deep.open_last(slow.path / ".snapshots" / "kept" if len(command) > 1 else slow.path)
+    with open(os.open("file", os.O_RDONLY, dir_fd=folder), "rb") as file:
+        assert file.read() == DATA
+    os.close(folder)
 
 
 def test_a_snapshot_has_all_that_was_written_before(slow: Mounted, file: Path) -> None:
