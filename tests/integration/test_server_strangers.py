@@ -180,6 +180,47 @@ def test_unfinished_heads_of_many_connections_have_a_bound_together(server: Serv
             line.close()
 
 
+FIELDS = b"".join(b"h%d: %s\r\n" % (number, b"x" * 2000) for number in range(120))
+
+
+def lingering(server: ServerProcess, target: bytes, body: bytes, said: bytes) -> int:
+    """Bytes that 500 strangers cost whose heads are complete and whose bodies are not."""
+    before = server.anonymous_bytes()
+    lines = [connect(server) for _ in range(500)]
+    try:
+        for line in lines:
+            push(line, target + b" HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n" + FIELDS + b"\r\n" + body, 1)
+            if said:
+                assert line.recv(12) == said
+        assert any(answered_within(server, BEFORE_THEY_GO_S) for _ in range(5))
+        return server.anonymous_bytes() - before
+    finally:
+        for line in lines:
+            line.close()
+
+
+@pytest.mark.parametrize("body", [b"", b"x" * 60_000])
+def test_what_was_refused_is_not_kept_while_the_rest_of_its_body_is_waited_for(
+    server: ServerProcess, body: bytes
+) -> None:
+    """Breaks when heads, or what came of bodies, stay with connections that linger: 1,500 of them were 400 MiB."""
+    assert lingering(server, b"PUT /v1/a/c/o", body, b"HTTP/1.1 401") < 48 * MEBIBYTE
+
+
+def test_complete_heads_that_wait_for_their_replies_have_a_bound_together(server: ServerProcess) -> None:
+    """Breaks when a head counts only until it is complete: a token request waits for its body."""
+    assert lingering(server, b"POST /identity/v2.0/tokens", b"", b"") < 112 * MEBIBYTE
+
+
+def test_a_client_that_sends_its_body_before_it_reads_gets_its_401(server: ServerProcess) -> None:
+    """Breaks when a refused connection is reset, not read out: the reply would be lost."""
+    body = bytes(8 * MEBIBYTE)
+    with connect(server) as line:
+        for _ in range(2):  # the connection goes on behind it
+            line.sendall(b"PUT /v1/alice/c/o HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+            assert line.recv(65536).startswith(b"HTTP/1.1 401")
+
+
 @pytest.mark.parametrize("coding", ["gzip, chunked", "gzip", "identity", "chunked, chunked", "deflate,chunked"])
 def test_a_packed_body_is_501_and_nothing_is_stored(server: ServerProcess, coding: str) -> None:
     with connect(server) as line:

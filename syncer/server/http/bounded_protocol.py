@@ -8,6 +8,7 @@ before it is a request costs no thread and no task.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from enum import Enum
 from typing import Any, Final
 
@@ -33,6 +34,9 @@ MAX_FRAMING_BYTES: Final = 64 << 10
 
 MAX_PIPELINED: Final = 16
 """Requests that wait for the one before; what comes behind them is not read, and the connection ends after them."""
+
+_TIMES_HEAD: Final = 2  # bytes of a head that is being answered: as it came, and as text
+_FIELD_BYTES: Final = 256  # of each of its fields, however short it is
 
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 
@@ -103,6 +107,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._before: RequestResponseCycle | None = None  # the request before the one that is being read
         self._phase = _Phase.BEFORE
         self._line_bytes = self._head_bytes = self._headers = 0  # of the head that is being parsed
+        self._heads: deque[int] = deque()  # what the heads of requests without a reply cost, the oldest first
         self._idle_bytes = 0  # received since the last progress: one header, or one trailer, may have no end
         self._progressed = False
         self._refusal = ""  # a status line; "" while there is nothing to refuse
@@ -256,8 +261,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._phase = _Phase.BODY
         self._progressed = True
         self._deadline = None
-        if self._guest is not None and self._guest.held_bytes:
-            self._reception.guests.hold(self._guest, 0)
+        self._heads.append(_TIMES_HEAD * self._head_bytes + _FIELD_BYTES * self._headers)
+        self._hold()
 
     def on_body(self, body: bytes) -> None:
         """Some of the body."""
@@ -280,9 +285,32 @@ class BoundedProtocol(HttpToolsProtocol):
         """The reply is written; the body may still be on its way."""
         known = self._guest is not None and self._guest.account is not None
         self.timeout_keep_alive = self._keep_alive_s if known else int(self._patience.stranger_s)
+        self._drop_answered()
         super().on_response_complete()
         if self._phase is _Phase.BODY and not self.pipeline:
             self._deadline = self.loop.time() + self._patience.linger_s
+
+    # --- memory
+
+    def _drop_answered(self) -> None:
+        """Keep nothing of a request that is answered: its connection may idle, or linger for the rest of its body."""
+        if self._gone:  # it was answered behind the connection's end, which has dropped all of it
+            return
+        self._heads.popleft()
+        for cycle in (self._before, self.cycle):
+            if cycle is not None and cycle.response_complete:
+                cycle.scope, cycle.body = {}, b""  # type: ignore[typeddict-item, assignment]
+        if self.cycle.response_complete and self._phase is not _Phase.HEAD:  # else they are of the next request
+            self.scope, self.headers, self.url = {}, [], b""  # type: ignore[typeddict-item]
+        self._hold()
+
+    def _hold(self) -> None:
+        """Tell what a stranger's heads cost: of requests that wait for their replies, and the one that comes."""
+        if self._guest is None:
+            return
+        comes = max(self._idle_bytes, self._head_bytes) if self._phase is _Phase.HEAD else 0
+        for other in self._reception.guests.hold(self._guest, sum(self._heads) + comes):
+            self._warn("connection.refused", other, reason="too many bytes of heads")
 
     # --- refusing
 
@@ -303,9 +331,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _check_idle_bytes(self) -> None:
         """Bound what the parser itself holds: a header, a trailer or a chunk's length that does not end."""
         if self._phase is _Phase.HEAD:
-            assert self._guest is not None
-            for other in self._reception.guests.hold(self._guest, self._idle_bytes):
-                self._warn("connection.refused", other, reason="too many bytes of unfinished requests")
+            self._hold()
             if self._idle_bytes > MAX_HEAD_BYTES:
                 self._refuse("431 Request Header Fields Too Large")
         elif self._phase is _Phase.BODY and self._idle_bytes > MAX_FRAMING_BYTES:

@@ -29,7 +29,7 @@ class Guest:
         look: Called about once a second with the loop's time: ends it if a time-out has passed.
         account: Whose token it has shown; None for a stranger.
         token: The one it has shown last.
-        held_bytes: Of a request's head that is not complete.
+        held_bytes: Of heads that have no reply yet, complete or not.
     """
 
     address: str
@@ -52,7 +52,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
         connections: In all.
         of_network: Strangers of one address (IPv6: of one /64).
         of_account: Connections that have shown tokens of one account.
-        held_bytes: Of unfinished heads, of all strangers together.
+        held_bytes: Of heads without a reply, of all strangers together.
     """
 
     connections: int
@@ -124,7 +124,7 @@ class Guests:
         return True
 
     def hold(self, guest: Guest, held_bytes: int) -> list[Guest]:
-        """A connection has sent so much of a head by now, and not all of it.
+        """The heads of a connection cost so much by now.
 
         Returns:
             Strangers that were sent away for that: those who hold most.
