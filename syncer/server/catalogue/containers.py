@@ -7,6 +7,7 @@ allowed, so that somebody who is over the quota can get below it again.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,10 @@ from syncer.server.catalogue.schema import (
     container_settings_key,
 )
 from syncer.server.errors import Conflict, NotFound, OverQuota
+
+MAX_BYTES: Final = 1 << 63
+"""Of a container, quota or not: its row has eight bytes for them. A sum that does not fit would undo the transaction,
+with what other accounts wrote in it."""
 
 
 class AccountSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +189,7 @@ def set_quotas(change: Change, quotas: Mapping[str, int]) -> None:
 
 
 def require_room(view: Reading, account: int, growth: Mapping[int, tuple[ContainerRecord, int]]) -> None:
-    """Refuse what would exceed a quota.
+    """Refuse what would exceed a quota, or what a container can hold at all.
 
     Args:
         view: The transaction that writes, or a snapshot for an early answer.
@@ -195,6 +200,7 @@ def require_room(view: Reading, account: int, growth: Mapping[int, tuple[Contain
         OverQuota: A container's quota, or the account's, is too small; in Pithos's words.
     """
     for container, more in growth.values():
+        _require_countable(container, more)
         quota = view.container_settings(container.container_id).quota_bytes
         if quota and more > 0 and container.bytes_used + more > quota:
             usage = container.bytes_used + more
@@ -217,6 +223,13 @@ def require_room_in(view: Reading, account: int, container: ContainerRecord, mor
     Raises:
         OverQuota: See `require_room`.
     """
+    _require_countable(container, more)
     settings = view.container_settings(container.container_id), view.account_settings(account)
     if more > 0 and any(one.quota_bytes for one in settings):
         require_room(view, account, {container.container_id: (container, more)})
+
+
+def _require_countable(container: ContainerRecord, more: int) -> None:
+    usage = container.bytes_used + more
+    if more > 0 and usage >= MAX_BYTES:
+        raise OverQuota(f"A container holds less than 8 EiB, this one would have {usage} bytes; use another one")

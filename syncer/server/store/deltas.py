@@ -6,7 +6,9 @@ list of leaf keys (32 bytes for 256 blocks) and their Merkle roots: 640 of each 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from blockfs.blocks.extents import block_count
 from blockfs.blocks.hashing import LEAF_IDS
@@ -18,6 +20,10 @@ from syncer.server.catalogue.schema import VersionRecord
 
 ReadLeaf = Callable[[bytes], bytes]
 """The ids of a leaf, by its key."""
+
+_HOLES: Final = ZERO_BLOCK * LEAF_IDS
+_PACE_LEAVES: Final = 1024
+"""Looked at in one go: some milliseconds. A request of 100 bytes may be about 65,536 leaves."""
 
 
 def prepare_delta(
@@ -45,10 +51,13 @@ def prepare_delta(
     made: dict[int, bytes] = {}  # by index: the ids of leaves in which something differs
     distinct: dict[bytes, bytes] = {}  # of those: a list of nothing but holes may have 65,536 equal ones
     leaf_count = -(-count // LEAF_IDS)
-    for index in range(leaf_count):
+    for index in _paced(leaf_count):
         wanted = min(LEAF_IDS, count - index * LEAF_IDS)
         had = max(0, min(LEAF_IDS, old_count - index * LEAF_IDS))
         if index not in changed and wanted == had:
+            continue
+        if index not in changed and not had and wanted == LEAF_IDS:  # not made: 8 KiB to fill, to hash, to compare
+            made[index] = distinct.setdefault(_HOLES, _HOLES)
             continue
         old_key = old_keys[index * ID_SIZE : (index + 1) * ID_SIZE]
         ids = bytearray(contents.leaf_row(view, old_key)[ID_SIZE : (1 + wanted) * ID_SIZE] if had else b"")
@@ -59,7 +68,7 @@ def prepare_delta(
         made[index] = distinct.setdefault(leaf, leaf)
     found = contents.look_at_leaves(view, account, distinct)
     key_of, roots, keys = dict(zip(distinct, found.keys, strict=True)), found.roots, []
-    for index in range(leaf_count):
+    for index in _paced(leaf_count):
         key = key_of[made[index]] if index in made else LeafKey(old_keys[index * ID_SIZE : (index + 1) * ID_SIZE])
         if key not in roots:
             roots[key] = contents.leaf_row(view, key)[:ID_SIZE]
@@ -94,6 +103,15 @@ def splices(old_keys: bytes, new_keys: bytes, read: ReadLeaf) -> Iterator[Splice
             yield from filled_runs(read(new), first)
         elif old != new:
             yield from differing_runs(read(old), read(new), first)
+
+
+def _paced(count: int) -> Iterator[int]:
+    """Indexes of leaves, with a pause after some of them, as long as those took: others come first."""
+    for first in range(0, count, _PACE_LEAVES):
+        began = time.thread_time()
+        yield from range(first, min(first + _PACE_LEAVES, count))
+        if count > _PACE_LEAVES:
+            time.sleep(min(0.05, time.thread_time() - began))
 
 
 def _by_leaf(first: int, run: bytes) -> Iterator[tuple[int, int, bytes]]:

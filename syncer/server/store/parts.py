@@ -111,7 +111,7 @@ class PartWriter(ObjectWriter):
             row, base = found.existing()
             if row.newest != based_on:
                 raise objects.Overtaken("somebody else wrote meanwhile")
-            content = deltas.prepare_delta(view, found.account_id, base, delta, self.block_size)
+            content = self._prepared_delta(view, found.account_id, base, delta)
             content = replace(content, uploaded=uploaded)
             contents.require_possession(view, found.account_id, content, self._blocks, hold)
             contents.require_fit(content.size_bytes, deltas.last_id(view, content), self._blocks)

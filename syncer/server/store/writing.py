@@ -7,8 +7,10 @@ that nobody names (collected later), never a name without its blocks.
 
 from __future__ import annotations
 
+import threading
 import uuid as uuids
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -16,6 +18,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from blockfs.blocks.directory import BlockDirectory
+from blockfs.blocks.extents import block_count
 from blockfs.blocks.ids import ZERO_BLOCK, BlockId, ObjectHash
 from syncer.protocol import segments, swift
 from syncer.protocol.extensions.hashmap_delta import Delta
@@ -26,6 +29,7 @@ from syncer.server.catalogue import contents, objects
 from syncer.server.catalogue.catalogue import Catalogue, Reading
 from syncer.server.catalogue.commits import Commits
 from syncer.server.catalogue.orders import Place, ReadOrder, Transfer, WriteOrder
+from syncer.server.catalogue.schema import VersionRecord
 from syncer.server.errors import BadRequest, NotFound, PreconditionFailed, RangeNotSatisfiable, TooLarge, Unprocessable
 from syncer.server.store import deltas
 from syncer.server.store.incoming import Incoming
@@ -58,6 +62,8 @@ class ObjectWriter(ObjectReader):
         self._commits = commits
         self._spools = folder
         self.shares: Final = Shares(catalogue, commits)
+        # Several at once only hand Python's lock to and fro, and who has small requests waits behind each of them.
+        self._wide_turn: Final = threading.Lock()
 
     def long_list(self, account: str) -> LongList:
         """Begin to take a long block list. Close it."""
@@ -282,7 +288,7 @@ class ObjectWriter(ObjectReader):
             with self._catalogue.reading() as view:
                 found = admitted(view, order, delta.size_bytes)  # before blocks are asked for
                 base = None if base_version is None else found.existing()[1]
-                content = deltas.prepare_delta(view, found.account_id, base, delta, self.block_size)
+                content = self._prepared_delta(view, found.account_id, base, delta)
                 if delta.object_hash not in {None, content.object_hash}:
                     raise Unprocessable(f"The splices make an object with hash {content.object_hash.hex()}")
                 contents.require_possession(view, found.account_id, content, self._blocks, hold)
@@ -291,6 +297,14 @@ class ObjectWriter(ObjectReader):
 
         with self._blocks.hold() as hold:
             return self._commit(order, prepare)
+
+    def _prepared_delta(
+        self, view: Reading, account: int | None, base: VersionRecord | None, delta: Delta
+    ) -> contents.Prepared:
+        """As `deltas.prepare_delta`; of those about very many blocks, one at a time, however few bytes tell them."""
+        is_wide = block_count(delta.size_bytes, self.block_size) > LONG_IDS
+        with self._wide_turn if is_wide else nullcontext():
+            return deltas.prepare_delta(view, account, base, delta, self.block_size)
 
     def _commit(
         self,

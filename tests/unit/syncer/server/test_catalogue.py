@@ -5,14 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from syncer.server.catalogue import containers
 from syncer.server.catalogue.catalogue import Catalogue, Change
+from syncer.server.catalogue.orders import DeleteOrder, Transfer
 from syncer.server.catalogue.schema import Settings, account_settings_key, container_settings_key
-from syncer.server.errors import Refusal
+from syncer.server.errors import OverQuota, Refusal
 from tests import effort
+from tests.unit.syncer.server.stores import Clock, at, names, open_store, put
 
 ACCOUNTS = ["alice", "bob"]
 NAMES = ["one", "two"]
@@ -80,3 +84,33 @@ def test_changes_of_one_transaction_see_each_other(steps: list[Step]) -> None:
     with TemporaryDirectory() as folder:
         together = outcome(Path(folder) / "together", [steps])
         assert together == outcome(Path(folder) / "alone", [[step] for step in steps])
+
+
+@pytest.mark.parametrize("limit", [1 << 63, 1 << 64])
+def test_a_container_without_a_quota_is_full_before_its_bytes_overflow_their_row(tmp_path: Path, limit: int) -> None:
+    """Breaks when the sum reaches the row: that undoes the whole transaction, with what other accounts wrote in it."""
+    with open_store(tmp_path / "s", Clock()) as store:
+        for container in ("c", "d"):
+            store.create_container("alice", container)
+        put(store, at("tree/x", "d"), b"0123456789")
+        put(store, at("old"), b"01234")
+
+        def fill(change: Change) -> None:
+            account, record = containers.existing(change, "alice", "c")
+            change.put_container(account, "c", replace(record, bytes_used=limit - 10))
+
+        store._commits.run(fill)
+        with pytest.raises(OverQuota):
+            put(store, at("new"), b"0123456789")
+        for moves in (False, True):
+            for source, delimiter in (("tree/x", ""), ("tree", "/")):
+                with pytest.raises(OverQuota, match="8 EiB"):
+                    store.transfer(
+                        Transfer(source=at(source, "d"), destination=at("new"), moves=moves, delimiter=delimiter)
+                    )
+        assert names(store) == ["old"]
+        put(store, at("old"), b"0123")  # less is always possible
+        store.delete(DeleteOrder(place=at("old")))
+        assert store.container("alice", "c").record.bytes_used == limit - 15
+        if limit == containers.MAX_BYTES:
+            put(store, at("new"), b"0123456789")
