@@ -26,6 +26,7 @@ FEW_VERSIONS_BYTES: Final = 320 * FEW_VERSIONS
 MANY_VERSIONS_BYTES: Final = 320 * 100_000
 DELETION_BYTES: Final = 32 << 20  # names of what is to be deleted, twice
 MANIFEST_BYTES: Final = 16 << 20  # a manifest that lists segments, as a text and taken apart
+TREE_BYTES: Final = 80 << 20  # new rows of 4096 objects with as long metadata as there may be: 75 MiB
 HASHMAP_BYTES: Final = 4 << 20  # to send one, of any length
 ROW_BYTES: Final = 4 << 10  # a row of a listing, and its text
 HEAVY_ROW_BYTES: Final = 64 << 10  # with as many and as long metadata as there may be

@@ -118,6 +118,7 @@ _HISTORY: Final = ("?until", lambda asked: (asked.parameter("until") or "").isde
 _VERSIONS: Final = (memory.FEW_VERSIONS_BYTES, memory.MANY_VERSIONS_BYTES)
 _LISTED: Final = (memory.rows, memory.heavy_rows)
 _OBJECTS: Final = ("?delimiter", lambda asked: bool(asked.delimiter))
+_TREE_HERE: Final = ("?delimiter", object_orders.is_tree_from_elsewhere)
 _PART: Final = ("Content-Range", object_orders.is_part)
 _SOURCE: Final = ("X-Source-Object", lambda asked: object_orders.is_part(asked) and "x-source-object" in asked.fields)
 
@@ -148,6 +149,7 @@ ROUTES: Final = (
     _route(_MINE, "GET", _O, "?version=list", _place, reads.get_history, *_VERSIONS),
     _route(_MINE, "GET", _O, "?hashmap", object_orders.hashmap_of, reads.get_hashmap, memory.HASHMAP_BYTES),
     _route(_MINE, "GET", _O, "", object_orders.content, reads.get_content, memory.content_out),
+    _route(_MINE, "PUT", _O, _TREE_HERE, object_orders.here, writes.transfer, memory.TREE_BYTES),
     _route(_MINE, "PUT", _O, "X-Move-From", object_orders.here, writes.transfer),
     _route(_MINE, "PUT", _O, "X-Copy-From", object_orders.here, writes.transfer, memory.copied),
     _route(_MINE, "PUT", _O, _DIFFERENCE, object_orders.put_hashmap, writes.put_block_list, memory.difference_in),
@@ -157,7 +159,9 @@ ROUTES: Final = (
     _route(_MINE, "POST", _O, _SOURCE, object_orders.post_part, writes.post_part_from_source, memory.SOURCE_BYTES),
     _route(_MINE, "POST", _O, _PART, object_orders.post_part, writes.post_part, memory.part),
     _route(_MINE, "POST", _O, "", object_orders.post_meta, writes.post_meta),
+    _route(_MINE, "COPY", _O, _OBJECTS, object_orders.there, writes.transfer, memory.TREE_BYTES),
     _route(_MINE, "COPY", _O, "", object_orders.there, writes.transfer, memory.copied),
+    _route(_MINE, "MOVE", _O, _OBJECTS, object_orders.there, writes.transfer, memory.TREE_BYTES),
     _route(_MINE, "MOVE", _O, "", object_orders.there, writes.transfer),
     _route(_MINE, "DELETE", _O, "?until", container_orders.purge, writes.purge),
     _route(_MINE, "DELETE", _O, _DELETES_SEGMENTS, object_orders.read, bulk.delete_static, memory.MANIFEST_BYTES),

@@ -43,7 +43,8 @@ async def put_block_list(call: Call, order: BlockListOrder) -> Response:
 async def transfer(call: Call, order: Transfer) -> Response:
     """A move or a copy; with a guard, of a subtree that must be what the client thinks it is."""
     if order.guard is None:
-        if (order.joins or order.ranges is not None) and await call.run(call.store.rewrites, order):
+        rewrites = order.joins or order.ranges is not None
+        if order.delimiter or (rewrites and await call.run(call.store.rewrites, order)):
             await call.reserve()
         copied = _written(call, 201, await call.run(call.store.transfer, order))
         if call.target.is_swift and not order.moves:

@@ -209,6 +209,12 @@ def here(asked: Asked) -> Transfer:
     return _transfer(asked, source, asked.place, order, moves=move_from is not None)
 
 
+def is_tree_from_elsewhere(asked: Asked) -> bool:
+    """Whether a PUT is a move or a copy of an object with all below it."""
+    sources = (headers.MOVE_FROM, headers.COPY_FROM)
+    return bool(asked.delimiter) and any(asked.header(name) is not None for name in sources)
+
+
 def there(asked: Asked) -> Transfer:
     """MOVE or COPY to where Destination says. If-* are about the source, which is what the URL names."""
     _require_supported(asked, (headers.OBJECT_SHARING,))

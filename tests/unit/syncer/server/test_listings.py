@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from syncer.protocol.pithos.listing import SubdirectoryRow
 from syncer.server.catalogue.conditions import Conditions
 from syncer.server.catalogue.listings import Heavy, weight
 from syncer.server.catalogue.orders import DeleteOrder, ReadOrder, Selection, Transfer, TransferOrder
-from syncer.server.errors import BadRequest, NotFound, PreconditionFailed
+from syncer.server.errors import BadRequest, NotFound, PreconditionFailed, TooLarge
+from syncer.server.store import delimiter_ops
 from syncer.server.store.store import Store
 from tests import effort
 from tests.unit.syncer.server.stores import MEMORY, Clock, at, names, open_store, put, read
@@ -178,3 +180,40 @@ def test_a_row_weighs_what_its_metadata_do(store: Store) -> None:
     _, rows = store.listing("alice", "d", Selection())
     heavy, light = (weight(row.state) for row in rows if not isinstance(row, SubdirectoryRow))
     assert (light, heavy > 32 * 3 * 256) == (1024, True)
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_tree_beyond_the_bound_is_neither_moved_nor_copied(
+    tree: Store, monkeypatch: pytest.MonkeyPatch, *, moves: bool
+) -> None:
+    """Breaks when one account's tree of any size is one transaction: 32,768 objects held others up for 9.5 s."""
+    order = Transfer(source=at("t"), destination=at("v"), moves=moves, delimiter="/")
+    monkeypatch.setattr(delimiter_ops, "MAX_OBJECTS", 1)
+    with pytest.raises(TooLarge, match="in parts"):
+        tree.transfer(order)
+    assert names(tree) == ["t", "t/1", "t/2/x", "tt", "u"]
+    monkeypatch.setattr(delimiter_ops, "MAX_OBJECTS", 2)
+    tree.transfer(order)
+    assert [name for name in names(tree) if name.startswith("v")] == ["v", "v/1", "v/2/x"]
+    tree.delete(DeleteOrder(place=at("v"), delimiter="/"))  # has no bound
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_tree_is_not_in_memory_as_a_whole(tree: Store, *, moves: bool) -> None:
+    """Breaks when what is at both places of every object is looked at before the first is moved: 50 KB each."""
+    meta = {f"k{number:0127}": "v" * 256 for number in range(32)}
+    for number in range(32):
+        put(tree, at(f"0/{number}"), b"", **meta)
+    for level in range(4):
+        for half in "ab":
+            tree.transfer(
+                Transfer(source=at(str(level)), destination=at(f"{level + 1}/{half}"), moves=False, delimiter="/")
+            )
+    tracemalloc.start()
+    try:
+        tree.transfer(Transfer(source=at("4"), destination=at("v"), moves=moves, delimiter="/"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len([name for name in names(tree) if name.startswith("v/")]) == 512
+    assert peak < 2 << 20
