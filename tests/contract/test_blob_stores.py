@@ -10,8 +10,19 @@ import trio
 import trio.testing
 
 from syncer.errors import CorruptionError, NotFoundError
+from syncer.remote.stores.limited import LimitedStore
 from syncer.remote.stores.port import BlobStore
-from tests.contract.blobplaces import KINDS, MemoryPlace, Place, opened, place_of, within
+from tests.contract.blobplaces import (
+    KINDS,
+    DirectoryPlace,
+    MemoryPlace,
+    Place,
+    S3Place,
+    SftpPlace,
+    opened,
+    place_of,
+    within,
+)
 
 CONTENT = bytes(range(256)) * 300  # 75 KiB
 PACK = hashlib.sha256(b"pack").digest() * (1 << 16)  # 2 MiB: more than is sent unasked
@@ -265,6 +276,37 @@ def test_times_are_of_the_stores_clock(place: Place) -> None:
         assert await store.listing("") == [found]
         assert abs(before - time.time_ns()) < 3600 * second  # nanoseconds since the epoch, not something else
         assert await names(store) == ["one"]  # asking for the time leaves nothing
+
+    within(place, test)
+
+
+def test_the_time_that_replies_tell_is_of_the_stores_clock_and_passes_through_what_is_around_it(place: Place) -> None:
+    """Breaks when a push is held against another clock, or against an older time than the last reply told."""
+
+    async def test(store: BlobStore) -> None:
+        second = 10**9
+        await store.put("heads/one", CONTENT)
+        around = LimitedStore(store, None, None)
+        told = set()
+        for call in (
+            lambda: around.put("heads/one", CONTENT),
+            lambda: around.put("heads/two", CONTENT, absent=True),
+            lambda: around.get("heads/one", (0, 1)),
+            lambda: around.head("heads/one"),
+            lambda: around.listing("heads/"),
+            lambda: around.listing("heads/", "indexes/"),
+            lambda: around.delete("heads/two"),
+        ):
+            before = await store.now_ns()
+            requests = store.counters.requests
+            await call()
+            asked = store.counters.requests
+            heard = around.heard_ns
+            assert store.counters.requests == asked > requests
+            told.add(heard is None)
+            if heard is not None:
+                assert before - second <= heard <= await store.now_ns() + second
+        assert told == {isinstance(place, DirectoryPlace | S3Place | SftpPlace)}
 
     within(place, test)
 

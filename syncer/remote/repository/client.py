@@ -49,6 +49,7 @@ from syncer.remote.parallel import for_each, one_error
 from syncer.remote.repository.contents.packing import Packer, packed
 from syncer.remote.repository.contents.reading import ChunkReads, ChunkSource
 from syncer.remote.repository.differences import difference, listed
+from syncer.remote.repository.elapsed import When, awake_or_asleep_s
 from syncer.remote.repository.format.chunks import Chunker
 from syncer.remote.repository.format.config import Config
 from syncer.remote.repository.format.entries import ID_BYTES, Bytes, decode_entry
@@ -60,7 +61,7 @@ from syncer.remote.repository.format.prolly import Root, Shape, reachable
 from syncer.remote.repository.memory import Memory
 from syncer.remote.repository.merge import View, view_of
 from syncer.remote.repository.moments import Moment, Views
-from syncer.remote.repository.objects import Objects, ThreadNodes, awake_or_asleep_s
+from syncer.remote.repository.objects import Objects, ThreadNodes
 from syncer.remote.repository.ownhead import OwnHead
 from syncer.remote.repository.tree import ENTRIES_OF_A_NODE, Tree
 from syncer.remote.repository.writing.draft import Draft
@@ -149,7 +150,7 @@ class RepositoryClient:
         self._heads: Mapping[DeviceId, Head] = {}
         self._merged: frozenset[CommitId] = frozenset()
         self._merging = trio.Lock()
-        self._looked_s = 0.0  # when the look began that the view is of
+        self._looked = When(0.0, None)  # when the look began that the view is of
         self._own = OwnHead(objects, writer.device, memory)
         self._work: Work | None = None
         self._is_undone = False  # some of what was told since the last commit
@@ -311,6 +312,7 @@ class RepositoryClient:
                 tool=self._writer.tool,
                 name=self._writer.name,
             )
+            await self._objects.hear()
             self._check_age(work)  # what a commit names must be there, also if no head will name the commit
             name = await self._objects.put_commit(commit)
             await self._put_head(work, name)
@@ -349,18 +351,21 @@ class RepositoryClient:
 
     async def _put_head(self, work: Work, commit: CommitId) -> None:
         """From here on others see it."""
-        now_s = 0.0
+        now = work.began
 
         def check() -> None:  # no request is between this and the head: a machine may sleep in any of them
-            nonlocal now_s
+            nonlocal now
             self._check_age(work)
-            now_s = self._clock_s()
+            now = self._now()
 
         await self._own.put(commit, check)
-        self._looked_s = now_s
+        self._looked = now
+
+    def _now(self) -> When:
+        return When(self._clock_s(), self._objects.now().store_ns)
 
     def _check_age(self, work: Work) -> None:
-        if self._clock_s() - work.began_s > DRAFT_S:
+        if work.began.is_over(DRAFT_S, self._now()):
             self._spare = None
             raise RemoteUnavailableError("what was sent lay uncommitted for too long; the next cycle sends it anew")
 
@@ -373,17 +378,19 @@ class RepositoryClient:
     def _position(self, view: View) -> Position:
         return Moment.of(self._objects.keys.repository, view).position
 
-    async def _look(self) -> View:
-        began_s = self._clock_s()
+    async def _look(self, asked_ns: int | None = None) -> View:
+        """Look; `asked_ns` is the store's time right before, where replies don't tell it."""
+        began_s, listed = self._clock_s(), list[When]()
         try:
-            self._heads = heads = await self._own.heads()  # before all else: a listing tells whether there is a store
+            # Before all else: a listing tells whether there is a store.
+            self._heads = heads = await self._own.heads(listed.append)
         except (CorruptionError, NotFoundError, RolledBackError):
             await self.open()  # those of another repository, perhaps, or no store: then this says more
             raise
         self._is_ours = self._is_ours or bool(heads)  # our key has opened them
         await self.open()
         view = await self._merge(await self._objects.commits([head.commit for head in heads.values()], must=True))
-        self._looked_s = began_s
+        self._looked = When(began_s, asked_ns or listed[-1].store_ns)
         return view
 
     async def _merge(self, commits: Mapping[CommitId, Commit]) -> View:
@@ -402,14 +409,17 @@ class RepositoryClient:
             self._is_undone, self._work = not self._work.draft.is_empty, None
         if self._work is None:
             spare, self._spare = self._spare, None
-            if spare is not None and self._clock_s() - spare.began_s > DRAFT_S / 2:
+            if spare is not None and spare.began.is_over(DRAFT_S / 2, self._now()):
                 spare = None  # there would be little time left
             if spare is not None:
                 spare.packer.forget_unsent()
             seen = self._view
-            if seen is None or self._clock_s() - self._looked_s > DRAFT_S / 2:
+            if seen is None or self._looked.is_over(DRAFT_S / 2, self._now()):
                 seen = await self._look()
-            began_s = self._looked_s if spare is None else min(spare.began_s, self._looked_s)
+            if self._looked.store_ns is None:
+                # What is sent is held against the store's clock, so that must be known of all that it builds on.
+                seen = await self._look(await self._objects.store.now_ns())
+            began = self._looked if spare is None else spare.began.or_earlier(self._looked)
             await self._objects.look(to_write=True)
             # Merged again: what it was made of at the last look may lie in packs that are condemned since.
             heads = await self._objects.commits(seen.heads)
@@ -417,7 +427,7 @@ class RepositoryClient:
                 view = await trio.to_thread.run_sync(view_of, self._nodes, self._shape, heads.items(), _root_of)
             device = await self._own.begin()
             work = Work(
-                began_s=began_s,
+                began=began,
                 after=self._own.mark,
                 view=view,
                 draft=Draft(self._nodes, view, device),

@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from syncer.errors import CorruptionError
+from syncer.remote.repository.elapsed import When
 from syncer.remote.repository.format.codec import Codec
 from syncer.remote.repository.format.sealed import Kind
 from syncer.remote.stores.caching import CachedStore
@@ -35,11 +36,11 @@ class Listing(msgspec.Struct, frozen=True):
 
     Attributes:
         blobs: All of it; no head is younger than the indexes, for who writes puts a head last.
-        since_s: When it was asked for.
+        since: When it was asked for.
     """
 
     blobs: Sequence[Blob]
-    since_s: float
+    since: When
 
     def below(self, kind: Kind) -> Iterator[Blob]:
         """Of one kind."""
@@ -47,9 +48,10 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 async def listing_of(store: BlobStore, clock_s: Callable[[], float]) -> Listing:
-    """List them now: one request, where the store can that."""
+    """List them now: one request, where the store can that. Its reply tells the store's time, or nothing does."""
     began_s = clock_s()
-    return Listing(await store.listing(*_LISTED), began_s)
+    blobs = await store.listing(*_LISTED)
+    return Listing(blobs, When(began_s, store.heard_ns))
 
 
 class Kept:

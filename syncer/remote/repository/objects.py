@@ -8,7 +8,6 @@ Source: docs/design/repository.md.
 from __future__ import annotations
 
 import os
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ import trio
 
 from syncer.errors import CorruptionError, DamagedObjectError, NotFoundError
 from syncer.remote.parallel import for_each
+from syncer.remote.repository.elapsed import When, awake_or_asleep_s
 from syncer.remote.repository.format import condemned, indexes
 from syncer.remote.repository.format.codec import Codec
 from syncer.remote.repository.format.history import (
@@ -46,11 +46,6 @@ _COMMIT_BYTES: Final = 512 << 10  # with as many devices as there may be
 _NODE_BYTES: Final = 64 << 20  # of nodes that stay in memory
 
 
-def awake_or_asleep_s() -> float:
-    """Seconds that go on while the machine sleeps, and that nobody sets."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 def fresh_salt() -> bytes:
     """16 random bytes, for one object."""
     return os.urandom(SALT_BYTES)
@@ -76,8 +71,9 @@ class Objects:
             cache: The same store, for what is worth to be kept on this machine: all but chunks of files.
         """
         self.clock_s = clock_s
-        self._looked_s = clock_s()
         self.store = store
+        self._asked_ns: int | None = None
+        self._looked = self.now()
         self._kept = Kept(store, cache)
         self.keys = keys
         self._codecs = Codecs()
@@ -102,24 +98,41 @@ class Objects:
         """This thread's: ask for it in the thread that uses it."""
         return self._codecs.codec
 
+    # --- time
+
+    def now(self) -> When:
+        """By our own clock, and by the store's as of the last time that it told."""
+        heard_ns = self.store.heard_ns
+        return When(self.clock_s(), self._asked_ns if heard_ns is None else heard_ns)
+
+    async def hear(self) -> None:
+        """Ask for the store's time, where replies don't tell it: we may have been paused, and our clock with us."""
+        if self.store.heard_ns is None:
+            self._asked_ns = await self.store.now_ns()
+
     # --- heads and commits
 
-    async def heads(self) -> dict[DeviceId, Head]:
+    async def heads(self, told: Callable[[When], object] = lambda _: None) -> dict[DeviceId, Head]:
         """The heads of all devices. One listing, and a request for each that is, or may be, another than it was.
 
         Where a listing tells of contents, that holds for what another process of this machine has seen, too. What else
         it tells, a `look` that follows soon need not ask for.
 
+        Args:
+            told: Hears when the listing was asked for.
+
         Raises:
             DamagedObjectError: One is not what it was, or is missing.
         """
-        self._listed = await listing_of(self.store, self.clock_s)
+        self._listed = listed = await listing_of(self.store, self.clock_s)
+        told(listed.since)
         try:
-            return await self._heads.of(self._listed.below(Kind.HEAD))
+            return await self._heads.of(listed.below(Kind.HEAD))
         except MissingHeadError:
             # A device that was forgotten since: others build on it, perhaps by heads that are later than that listing.
-            self._listed = await listing_of(self.store, self.clock_s)
-            return await self._heads.of(self._listed.below(Kind.HEAD))
+            self._listed = listed = await listing_of(self.store, self.clock_s)
+            told(listed.since)
+            return await self._heads.of(listed.below(Kind.HEAD))
 
     async def head(self, device: DeviceId) -> Head | None:
         """A device's head as it is now; None if it has none.
@@ -187,7 +200,7 @@ class Objects:
         every, whole = whole, whole or to_write
         async with self._looking:
             listed = self._listed
-            if every or again or listed is None or self.clock_s() - listed.since_s > _FRESH_S:
+            if every or again or listed is None or listed.since.is_over(_FRESH_S, self.now()):
                 self._listed = listed = await listing_of(self.store, self.clock_s)
             if to_write:
                 self._condemned = await self._read_condemned(listed)
@@ -218,7 +231,7 @@ class Objects:
                 tried.update(asks)
                 await for_each(iter(asks), ask, _AT_ONCE)
             self._refresh()
-            self._looked_s = listed.since_s
+            self._looked = listed.since
 
     async def condemned(self) -> frozenset[bytes]:
         """Digests of the packs that are being deleted, or were lately, as the lists tell now."""
@@ -228,7 +241,7 @@ class Objects:
     @property
     def _is_behind(self) -> bool:
         """What was read of indexes is not to be written again: packs of theirs may have been deleted since."""
-        return self.clock_s() - self._looked_s > _REWRITE_S
+        return self._looked.is_over(_REWRITE_S, self.now())
 
     def _unread(
         self, there: Mapping[bytes, Blob], tried: Collection[bytes], *, whole: bool, every: bool
@@ -344,6 +357,7 @@ class Objects:
 
     async def _replace(self, index: Index, check: Callable[[], None]) -> None:
         digest, raw = await trio.to_thread.run_sync(self._encoded, index)
+        await self.hear()
         check()
         await self._kept.put(object_name(Kind.INDEX, digest), raw)
         self._listed = None

@@ -6,7 +6,6 @@ Source: docs/design/repository.md, section 8.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
 from typing import Final
 
 import trio
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from syncer.errors import HeadsMissingError, NotFoundError, RemoteUnavailableError, RolledBackError
 from syncer.remote.parallel import one_error
+from syncer.remote.repository.elapsed import When
 from syncer.remote.repository.format.history import CommitId, DeviceId, Head
 from syncer.remote.repository.headless import LOST, Headless, look_without_heads, was_forgotten
 from syncer.remote.repository.memory import Memory, Own, Standing, judge, new_device
@@ -42,7 +42,7 @@ class OwnHead:
         self._first = device
         self._own = Own(device=device)
         self._there: Head | None = None  # as it was seen last
-        self._listed_s = -inf  # when the listing was asked for that told so; not after a write
+        self._listed: When | None = None  # when the listing was asked for that told so; not after a write
         self._followed: CommitId | None = None  # a commit of ours on which others were seen to build
         self._is_another = False  # somebody else goes on under our id
         self._written = trio.Event()  # the next time
@@ -57,15 +57,18 @@ class OwnHead:
         """The ids that it has, or had when it was opened."""
         return frozenset((self._first, self._own.device))
 
-    async def heads(self) -> dict[DeviceId, Head]:
+    async def heads(self, told: Callable[[When], object] = lambda _: None) -> dict[DeviceId, Head]:
         """The heads of all devices, see `Objects.heads`; ours is as it should be.
+
+        Args:
+            told: See there. What it hears last counts.
 
         Raises:
             RolledBackError: Ours is older, or another one, than what is remembered.
             HeadsMissingError: There should be some.
         """
         while True:
-            heads = await self._held_heads()
+            heads = await self._held_heads(told)
             if heads or self._own.agreed:
                 return heads
             match await look_without_heads(self._objects, () if self._own.sequence else self.devices):
@@ -76,20 +79,21 @@ class OwnHead:
                 case None:
                     pass
 
-    async def _held_heads(self) -> dict[DeviceId, Head]:
+    async def _held_heads(self, told: Callable[[When], object]) -> dict[DeviceId, Head]:
         """The same, whatever it means if there are none."""
         if self._memory is None:
-            heads = await self._with_ours(await self._objects.heads(), self._own)
+            heads = await self._with_ours(await self._objects.heads(told), self._own)
             self._there = head = heads.get(self._own.device)
             await self._see_that_it_was_forgotten(self._own, heads)
             if head is not None and head.sequence >= self._own.sequence:
                 self._own = replace(self._own, sequence=head.sequence, commit=head.commit)
             return heads
         own = await trio.to_thread.run_sync(self._memory.read)
-        self._listed_s = -inf
+        self._listed = None
+        asked: list[When] = []
         while True:
-            began_s = self._objects.clock_s()
-            listed = await self._objects.heads()
+            listed = await self._objects.heads(asked.append)
+            told(asked[-1])
             heads = await self._with_ours(listed, own)
             # Another process of this device may be just writing; what it writes down comes before its head.
             now = await trio.to_thread.run_sync(self._memory.read)
@@ -100,7 +104,7 @@ class OwnHead:
         if self._own.unseen and self._there is not None and not self._is_another:
             await self._check_followers(heads)
         if heads is listed and self._objects.tells_content(own.device):
-            self._listed_s = began_s
+            self._listed = asked[-1]
         return heads
 
     async def _with_ours(self, heads: dict[DeviceId, Head], own: Own) -> dict[DeviceId, Head]:
@@ -219,7 +223,8 @@ class OwnHead:
         if self._memory is not None:
             announced = replace(own, next=commit, unseen=own.unseen or is_alone)
             await trio.to_thread.run_sync(self._memory.write, announced)
-        self._listed_s = -inf
+        self._listed = None
+        await self._objects.hear()
         check()
         await self._objects.put_head(following)
         self._own = Own(device=own.device, sequence=following.sequence, commit=commit, place=place, unseen=is_alone)
@@ -239,7 +244,7 @@ class OwnHead:
         own = self._own
         if self._memory is None or not place or place != own.place:
             return False
-        if self._there is None or self._objects.clock_s() - self._listed_s > _YOUNG_S:
+        if self._there is None or self._listed is None or self._listed.is_over(_YOUNG_S, self._objects.now()):
             return False
         # Another process of this device writes down what it does; and no head of ours may be still on its way.
         return await trio.to_thread.run_sync(self._memory.read) == own

@@ -66,6 +66,7 @@ class DirectoryStore:
         self._was_listed_first = False
         self._threads = trio.CapacityLimiter(_THREADS)
         self.counters = Counters()
+        self.heard_ns = None
 
     async def open(self, *, create: bool = False) -> StoreInfo:
         """See BlobStore."""

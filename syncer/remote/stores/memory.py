@@ -40,6 +40,7 @@ class MemoryStore:
         """
         self.objects = {} if objects is None else objects
         self.counters = Counters()
+        self.heard_ns: int | None = None
         self._clock = clock
         self._changed = trio.Event()
 
@@ -113,6 +114,7 @@ class MemoryStore:
     async def _asked(self) -> None:
         self.counters.requests += 1
         await trio.lowlevel.checkpoint()
+        self.heard_ns = self._clock()
 
     def _blob(self, name: str) -> Blob:
         data, modified_ns = self.objects[name]

@@ -74,6 +74,7 @@ class OpendalStore:
             pace: How often `wait` looks.
         """
         self.counters = Counters()
+        self.heard_ns = None
         self._operator = operator
         self._text = text
         self._pace = pace

@@ -92,6 +92,14 @@ class BlobStore(Protocol):
         """What was done so far, in requests and bytes."""
         ...
 
+    @property
+    def heard_ns(self) -> int | None:
+        """The time by the store's clock as of the reply that came last, see `now_ns`; of a listing's, the first one.
+
+        It costs no request. None: replies don't tell it, or there was none.
+        """
+        ...
+
     async def open(self, *, create: bool = False) -> StoreInfo:
         """Look whether it is there. The first call, or right after the first listing; may be made again.
 

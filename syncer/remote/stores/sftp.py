@@ -68,6 +68,7 @@ class SftpStore:
             pace: How often `wait` looks.
         """
         self.counters = Counters()
+        self.heard_ns = None
         self._host, self._path = host, path
         self._options = options
         self._pace = pace

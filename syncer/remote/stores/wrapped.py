@@ -23,6 +23,11 @@ class WrappedStore:
         """The other one's: what really was done."""
         return self.inner.counters
 
+    @property
+    def heard_ns(self) -> int | None:
+        """See BlobStore."""
+        return self.inner.heard_ns
+
     async def open(self, *, create: bool = False) -> StoreInfo:
         """See BlobStore."""
         return await self.inner.open(create=create)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from syncer.errors import RemoteUnavailableError
+from syncer.remote.repository.elapsed import When
 from syncer.remote.repository.format import condemned
 from syncer.remote.repository.format.condemned import Condemned
 from syncer.remote.repository.format.history import DeviceId
@@ -48,7 +49,7 @@ class MaintenanceRun(ABC, Generic[T_co]):
         self._keep_ns = keep_ns
         self._grace_ns = grace_ns
         self._told = told
-        self._began_s = 0.0
+        self._began = When(0.0, None)
 
     @abstractmethod
     async def run(self, *, dry: bool = False) -> T_co:
@@ -65,9 +66,11 @@ class MaintenanceRun(ABC, Generic[T_co]):
     async def _look(self) -> Sight:
         """See what is there."""
         self._told("looking at what is there")
-        self._began_s = self._objects.clock_s()
+        began_s = self._objects.clock_s()
         keep_ns = (await settings_of(self._objects)).keep_ns if self._keep_ns is None else self._keep_ns
-        return await look(self._objects, keep_ns=keep_ns, grace_ns=self._grace_ns)
+        sight = await look(self._objects, keep_ns=keep_ns, grace_ns=self._grace_ns)
+        self._began = When(began_s, sight.now_ns)
+        return sight
 
     async def _still_sure(self, sight: Sight) -> None:
         """See that what was seen still holds: nobody else can have condemned, waited and deleted meanwhile.
@@ -79,12 +82,14 @@ class MaintenanceRun(ABC, Generic[T_co]):
             raise self._too_long()
 
     def _still_awake(self) -> None:
-        """See the same by our own clock, right before something is deleted: we may have slept since the last look.
+        """See the same without a request, right before something is deleted: we may have slept since the last look.
+
+        Our own clock tells, and the store's as of its last reply.
 
         Raises:
             RemoteUnavailableError: It may not hold.
         """
-        if self._objects.clock_s() - self._began_s > self._grace_ns / 2e9:
+        if self._began.is_over(self._grace_ns / 2e9, self._objects.now()):
             raise self._too_long()
 
     @staticmethod

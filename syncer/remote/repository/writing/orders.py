@@ -17,6 +17,7 @@ from syncer.core.planner.overwrites import ForeignVersion
 from syncer.errors import ONE_NODE, ConflictOnRemoteError, UnsafeNameError
 from syncer.ports.orders import Delete, Move, MoveTree, Order, SetMeta, Store, Stored
 from syncer.remote.repository.contents.packing import Cuts, Packer
+from syncer.remote.repository.elapsed import When
 from syncer.remote.repository.format.entries import ID_BYTES, Bytes
 from syncer.remote.repository.format.history import DeviceId
 from syncer.remote.repository.merge import View
@@ -42,7 +43,7 @@ class Work(msgspec.Struct, kw_only=True):
     """What is done since the last commit.
 
     Attributes:
-        began_s: When it began.
+        began: When the look began that it builds on.
         view: What it builds on.
         draft: The tree to be.
         packer: Packs on their way.
@@ -50,7 +51,7 @@ class Work(msgspec.Struct, kw_only=True):
         after: The own head that it follows: device and sequence.
     """
 
-    began_s: float
+    began: When
     after: tuple[DeviceId, int]
     view: View
     draft: Draft

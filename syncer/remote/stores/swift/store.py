@@ -61,6 +61,7 @@ class SwiftStore:
             pace: How often `wait` looks.
         """
         self.counters = Counters()
+        self.heard_ns: int | None = None
         self._session = Session(credentials, settings, self.counters)
         self._container = container
         self._path = f"/{quote(container, safe='')}"
@@ -140,16 +141,19 @@ class SwiftStore:
         assert are_prefixes(prefixes)
         found: list[Blob] = []
         seen, among, after, before = 0, self._prefix + prefixes[0], "", ""
+        began_ns: int | None = None
         if len(prefixes) > 1:  # from the first name that may be below the first one to the last one below the last one
             among, after, before = self._prefix, among, f"{self._prefix}{prefixes[-1][:-1]}{_BEHIND_SLASH}"
         while True:
             reply = await self._list(among, after, before)
+            began_ns = began_ns if seen else self.heard_ns
             page = rows(self._origin, reply, after)
             found += [blob for blob in blobs(self._origin, page, self._prefix) if blob.name.startswith(prefixes)]
             seen += len(page)
             if seen > MAX_NAMES:
                 raise BadReplyError(f"the container {self._container} has more than {MAX_NAMES} objects")
             if not page or (self._page is not None and len(page) < self._page):
+                self.heard_ns = began_ns
                 return found
             after = page[-1].name
 
@@ -221,6 +225,10 @@ class SwiftStore:
         if most_bytes is not None:
             request = msgspec.structs.replace(request, max_reply_bytes=most_bytes)
         reply = await self._session.send(request)
+        try:
+            self.heard_ns = date_ns(self._origin, reply.headers.get("date", ""))
+        except BadReplyError:
+            self.heard_ns = None  # `now_ns` complains, for who needs it
         if reply.status not in expected:
             raise failure(self._origin, request, reply)
         return reply

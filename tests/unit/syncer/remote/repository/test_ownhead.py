@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
@@ -158,8 +159,8 @@ def test_two_clones_that_write_at_once_do_not_replace_each_others_head(tmp_path:
 class Asked(MemoryStore):
     """Counts how often a head is asked for: listings are not counted."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
+        super().__init__(clock=clock)
         self.heads = 0
 
     async def get(self, name: str, span: tuple[int, int] | None = None, *, most_bytes: int = MAX_BLOB_BYTES) -> bytes:
@@ -193,6 +194,24 @@ def test_a_young_listing_stands_in_for_a_look_at_our_head(tmp_path: Path) -> Non
         assert [await puts(5.0), await puts(5.1), await puts(0)] == [0, 1, 0]
         # A listing of before the last write says nothing of what came after it.
         assert await store.during(lambda: machine.own.put(B, lambda: None)) == 1
+
+    trio.run(scenario)
+
+
+def test_a_listing_of_before_a_pause_from_outside_stands_in_for_nothing(tmp_path: Path) -> None:
+    """Our own clock stood still, the store's did not: breaks when a clone of the machine has gone on meanwhile."""
+    boot = tmp_path / "boot"
+    boot.write_text("first\n")
+
+    async def scenario() -> None:
+        now_ns = 10**18
+        store = Asked(lambda: now_ns)
+        machine = Machine(store, tmp_path / "head", boot)
+        await machine.commits()
+        await machine.own.heads()
+        now_ns += 86400 * 10**9
+        commit = await machine.objects.put_commit(commit_of(2, b""))
+        assert await store.during(lambda: machine.own.put(commit, lambda: None)) == 1
 
     trio.run(scenario)
 

@@ -368,6 +368,47 @@ def test_a_listing_goes_on_until_a_page_is_not_full(monkeypatch: pytest.MonkeyPa
     )
 
 
+def test_a_listing_tells_the_time_of_its_first_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Breaks when what was listed before a pause seems to have been listed after it."""
+    monkeypatch.setattr("syncer.remote.stores.swift.store._PAGE", 2)
+    times = iter([1, 5, 70, 80])
+    monkeypatch.setattr("syncer.remote.stores.swift.store.date_ns", lambda *_: next(times))
+    heard = []
+
+    async def test(store: SwiftStore) -> None:
+        heard.append(store.heard_ns)
+        await store.listing("")
+        heard.append(store.heard_ns)
+        await store.get("x")
+        heard.append(store.heard_ns)
+
+    def answer(arrived: Arrived) -> Answer:
+        if "?" not in arrived.target:
+            return stored()
+        return listed("sub/c") if marker(arrived) else listed("sub/a", "sub/b")
+
+    using(Cloud(answer), test)
+    assert heard == [1, 5, 80]
+
+
+def test_a_reply_with_a_date_that_nobody_understands_tells_no_time() -> None:
+    heard = []
+
+    async def test(store: SwiftStore) -> None:
+        assert await store.get("x") == b"data"
+        heard.append(store.heard_ns)
+        assert await store.get("y") == b"data"
+        heard.append(store.heard_ns)
+
+    def answer(arrived: Arrived) -> Answer:
+        reply = stored()
+        return Answer(200, reply.body, {**reply.headers, **({"Date": "noon"} if arrived.path.endswith("y") else {})})
+
+    using(Cloud(answer), test)
+    assert heard[0] is not None
+    assert heard[1] is None
+
+
 def test_a_listing_whose_pages_are_shorter_than_usual_is_complete() -> None:
     """Breaks when a store with a smaller limit is taken to have few objects."""
 
