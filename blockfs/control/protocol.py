@@ -33,6 +33,7 @@ from blockfs.control.message import MAX_XATTR_BYTES, Ino, Mode, Name, Size, Time
 from blockfs.control.message import Message as _Message
 from blockfs.control.snapshots import SnapshotCreate, SnapshotDelete, SnapshotList, SnapshotRestore, SnapshotsReply
 from blockfs.control.waiting import Wait, WaitReply
+from blockfs.tree.schema import LINE_BITS
 from blockfs.xattrs import Carried
 
 PROTOCOL_VERSION: Final = 1
@@ -80,12 +81,18 @@ class CursorMsg(msgspec.Struct, frozen=True, kw_only=True):
     """A place in the change journal: all changes up to and including `sequence` are known to the holder.
 
     Attributes:
-        mount_generation: Changes after an unclean end of a mount; a cursor of another generation is void.
+        mount_generation: Changes after an unclean end of a mount; a cursor of another generation is void. A copy of the
+            volume has another `line`.
         sequence: u64, never reused.
     """
 
     mount_generation: Version
     sequence: Version
+
+    @property
+    def line(self) -> int:
+        """What all generations have in common until the volume is copied; a greater one of the same line is later."""
+        return self.mount_generation >> LINE_BITS
 
 
 class NodeRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,6 +36,10 @@ _libc: Final = ctypes.CDLL(None, use_errno=True)
 _libc.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
 _libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
 _STATFS_BYTES: Final = 512  # more than any struct statfs, which begins with a long that is f_type
+_AT_FDCWD: Final = -100
+_STATX_BTIME: Final = 0x800  # linux/stat.h
+_STATX_BYTES: Final = 256
+_STATX_BTIME_AT: Final = 80  # stx_btime
 _KEEP_SIZE: Final = 0x01  # FALLOC_FL_KEEP_SIZE, linux/falloc.h
 _PUNCH_HOLE_KEEP_SIZE: Final = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 
@@ -66,6 +70,20 @@ def syncfs_descriptor(descriptor: int) -> None:
         # times (fuse_flush_time_update): once, whoever asks. No page is concerned, and a mount never fails a write so.
         if error.errno != errno.EINTR:
             raise error
+
+
+def birth_ns(path: bytes) -> int | None:
+    """When a file was made, which no program can set: a copy has another time. None if the host does not tell.
+
+    Raises:
+        OSError: As statx(2).
+    """
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    if _libc.statx(_AT_FDCWD, ctypes.c_char_p(path), 0, _STATX_BTIME, found) != 0:
+        raise _last_error(path)
+    (mask,) = struct.unpack_from("=I", found)
+    seconds, nanoseconds = struct.unpack_from("=qI", found, _STATX_BTIME_AT)
+    return seconds * 10**9 + nanoseconds if mask & _STATX_BTIME and seconds >= 0 else None
 
 
 def filesystem_magic(descriptor: int) -> int:

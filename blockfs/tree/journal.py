@@ -3,10 +3,14 @@
 Sequences and inos are reserved durably ahead: the meta row `reserved` is always committed before, or together with,
 the first row that uses a number near its end. A mount that did not end cleanly may have handed out any number below
 that mark, so the next mount continues at it, under a new mount generation that voids all older cursors.
+
+A copy has handed out none of what the original did after it was made, and would hand the same out again. It is told by
+its file's time of birth, and gets a generation of another line (`LINE_BITS`). In a line, a greater one is later.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from typing import Final
 
@@ -16,6 +20,8 @@ from msgspec.structs import replace
 from blockfs.errors import CorruptionError
 from blockfs.tree.overlay import scan_snapshot
 from blockfs.tree.schema import (
+    LINE_BITS,
+    META_BIRTH,
     META_JOURNAL_START,
     META_MOUNT,
     META_RESERVED,
@@ -32,6 +38,9 @@ from blockfs.tree.schema import (
 
 RESERVE_STEP: Final = 1 << 20  # about a minute of the fastest metadata load, and 2**44 of them before 64 bits run out
 JOURNAL_ROWS: Final = 1 << 20  # about 60 MiB; a cursor that is a million inodes behind is cheaper compared in full
+
+_LINES: Final = 1 << 30  # together less than fsck's `NUMBER_LIMIT`
+_BIRTH_NS: Final = 10**7  # as coarse as the coarsest filesystem: exFAT rounds when an inode is written, not before
 
 
 class Numbers:
@@ -80,8 +89,15 @@ def _reservation(sequence: int, next_ino: int) -> Reserved:
     return Reserved(sequence=sequence + RESERVE_STEP, ino=next_ino + RESERVE_STEP)
 
 
-def begin_mount(transaction: lmdb.Transaction[bytes], meta: lmdb._Database) -> tuple[Numbers, bool]:
+def begin_mount(
+    transaction: lmdb.Transaction[bytes], meta: lmdb._Database, birth_ns: int | None
+) -> tuple[Numbers, bool]:
     """Record that a mount is under way. The caller commits before it hands out any number.
+
+    Args:
+        transaction: To write.
+        meta: Where the rows are.
+        birth_ns: When the tree's file was made; None: the host does not say, and a copy is not told from the original.
 
     Returns:
         The numbers to go on with, and whether the last mount ended cleanly.
@@ -90,6 +106,11 @@ def begin_mount(transaction: lmdb.Transaction[bytes], meta: lmdb._Database) -> t
         CorruptionError: The rows are missing or damaged.
     """
     row, reserved, was_clean = _next_mount(transaction, meta)
+    if birth_ns is not None:
+        birth, known = u64(birth_ns // _BIRTH_NS), transaction.get(META_BIRTH, db=meta)
+        if known is not None and known != birth:
+            row = replace(row, generation=secrets.randbelow(_LINES - 1) + 1 << LINE_BITS)
+        transaction.put(META_BIRTH, birth, db=meta)
     transaction.put(META_MOUNT, encode_mount(row), db=meta)
     transaction.put(META_RESERVED, encode_reserved(reserved), db=meta)
     return Numbers(row, reserved), was_clean

@@ -29,6 +29,7 @@ All integers are big endian, so that LMDB's byte order of keys is the order of t
 | reserved | sequences up to this one may have been used (8), inos below this one may have been used (8) |
 | failed + ino (8) | see `encode_failed_flush`: what of this file the host failed to write; from format 3 on |
 | hot + ino (8) + number (8) | see `encode_hot`: a hot file of this file; only in format 4 |
+| birth | when data.mdb was made, in units of 10 ms since 1970 (8): later in a copy; optional |
 | journal_start | the latest sequence that was trimmed (8): a cursor before it needs a full comparison |
 """
 
@@ -48,12 +49,10 @@ PLAIN_FORMAT: Final = 2
 """Format 2 is format 1 and snapshots: two more sub-databases, the inode `SNAPSHOTS_INO`, longer inode rows."""
 
 FAILED_FORMAT: Final = 3
-"""Format 3 is format 2 with rows `failed`, and is format 2 again as soon as there is none: a program that does not know
-them would show bytes that were never written."""
+"""Format 3 is format 2 while it has rows `failed`: who does not know them would show bytes that were never written."""
 
 FORMAT: Final = 4
-"""Format 4 is format 2 or 3 with rows `hot`, and is that again as soon as there is none: a program that does not know
-them would show what a file was before the kernel wrote to its hot file."""
+"""Format 4 is format 2 or 3 while it has rows `hot`: who does not know them would show what a file was before them."""
 
 ROOT_INO: Final = 1
 SNAPSHOTS_INO: Final = 2**63 - 1
@@ -69,8 +68,7 @@ UNFINISHED_PREFIX: Final = b"/"
 """Begins the names in `SNAPSHOTS_INO` of what is being made or removed: no lookup can ask for such a name."""
 
 NAME_MAX: Final = 255  # bytes of one name: what Linux and LMDB's 511-byte keys both carry
-NO_LIMIT: Final = 2**63 - 1
-"""`Generation.valid_below` of a generation that no shrink has cut."""
+NO_LIMIT: Final = 2**63 - 1  # `Generation.valid_below` of a generation that no shrink has cut
 
 RANGE_BYTES: Final = 1 << 40
 """A staging file holds one range of this size: host filesystems end near 16 TiB (architecture, section 4)."""
@@ -106,12 +104,14 @@ SCANNED: Final = frozenset(
 )
 """Sub-databases that are read in key order before their changes are committed."""
 
+LINE_BITS: Final = 32  # mount generations of one line have the upper bits in common: 0, in a copy any others
 META_FORMAT: Final = b"format"
 META_MOUNT: Final = b"mount"
 META_RESERVED: Final = b"reserved"
 META_JOURNAL_START: Final = b"journal_start"
 META_FAILED: Final = b"failed"
 META_HOT: Final = b"hot"
+META_BIRTH: Final = b"birth"
 
 
 class Kind(Enum):
@@ -233,7 +233,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """A place in the change journal.
 
     Attributes:
-        mount_generation: Changes at each unclean end; cursors of another generation are void.
+        mount_generation: Changes at each unclean end, and in a copy; cursors of another generation are void.
         sequence: All changes up to this one were seen.
     """
 

@@ -18,6 +18,7 @@ from blockfs.blocks.environment import close_environment, lmdb_errors
 from blockfs.blocks.hashing import LEAF_IDS, leaf_key
 from blockfs.blocks.ids import ID_SIZE, LeafKey
 from blockfs.errors import CorruptionError
+from blockfs.runtime import linux
 from blockfs.runtime.atomic import sync_directory
 from blockfs.tree import journal
 from blockfs.tree.committed import CommittedView, Snapshot
@@ -167,7 +168,7 @@ class Tree(TreeReader):
         """Record durably that a mount is under way; allows writes.
 
         Returns:
-            Whether the last mount ended with `end_mount`. If not, the mount generation has changed.
+            Whether the last mount ended with `end_mount`. If not, or in a copy, the mount generation has changed.
 
         Raises:
             NoSpaceError: The host is full.
@@ -176,7 +177,8 @@ class Tree(TreeReader):
         assert self._numbers is None
         assert not self._read_only
         with self._store.errors(), self._store.environment.begin(write=True) as transaction:
-            self._numbers, was_clean = journal.begin_mount(transaction, self._store.databases[Table.META])
+            birth_ns = linux.birth_ns(os.path.join(self._store.path, b"data.mdb"))
+            self._numbers, was_clean = journal.begin_mount(transaction, self._store.databases[Table.META], birth_ns)
         self._store.refresh()
         self._find_newer_rows()
         return was_clean

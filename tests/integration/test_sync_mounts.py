@@ -305,6 +305,44 @@ def test_an_unmounted_volume_is_an_identity_error_and_a_subfolder_an_ordinary_ro
     (first / "inner").rmdir()
 
 
+@pytest.mark.parametrize("since", ["nothing", "an edit", "more than before"])
+def test_a_volume_put_back_from_a_backup_is_an_identity_error_until_it_is_linked_anew(
+    sync: Sync, pair: tuple[Path, Path], since: str
+) -> None:
+    """What was written after the backup is not deleted elsewhere, nor does what is written after it pass for known."""
+    first, second = pair
+    volume = first.with_name(f"volume-{first.name}")
+    (first / "report").write_bytes(b"of before")
+    settle(sync, first, second)
+    command("umount", "--seal", first)
+    subprocess.run(["cp", "-a", volume, volume.with_name("backup")], check=True)
+    command("mount", volume, first)
+    sync.at_rest(first, second)
+    (first / "report").write_bytes(b"of Monday")
+    (first / "monday").write_bytes(b"made on Monday")
+    settle(sync, first, second)
+    command("umount", "--seal", first)
+    subprocess.run(["rm", "-rf", volume], check=True)
+    volume.with_name("backup").rename(volume)  # cp -a made it anew, as it would on the way back
+    command("mount", volume, first)
+    if since != "nothing":
+        (first / "report").write_bytes(b"of Tuesday")
+    for number in range(60 if since == "more than before" else 0):
+        (first / "more").write_bytes(b"%d" % number)
+    for _ in range(2):
+        sync("reconcile", first, expect=18)
+    assert "--relink" in sync.out + sync.err
+    sync.reconcile(second)
+    assert content(second) == {"report": b"of Monday", "monday": b"made on Monday"}
+    sync("link", first, sync.url, "--token-file", sync.token_file, "--relink")
+    sync.reconcile(first, expect=4)
+    sync.reconcile(second)
+    assert content(first) == content(second)
+    assert {b"of Monday", b"made on Monday"} <= set(content(first).values())
+    assert since == "nothing" or b"of Tuesday" in content(first).values()
+    sync.at_rest(first, second)
+
+
 def test_a_folder_inside_a_mount_works_as_an_ordinary_root(sync: Sync, mounts: Sequence[Path]) -> None:
     inner = mounts[0] / "inner"
     inner.mkdir()

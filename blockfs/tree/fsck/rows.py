@@ -17,6 +17,7 @@ from blockfs.tree.fsck.findings import Problem
 from blockfs.tree.fsck.newer import needed_format
 from blockfs.tree.journal import RESERVE_STEP
 from blockfs.tree.schema import (
+    META_BIRTH,
     META_FAILED,
     META_FORMAT,
     META_HOT,
@@ -219,7 +220,7 @@ def _meta(key: bytes, row: bytes, _: int) -> bool:
         elif key == META_RESERVED:
             reserved = decode_reserved(row)
             numbers = [reserved.sequence, reserved.ino]
-        elif key == META_JOURNAL_START:
+        elif key in (META_JOURNAL_START, META_BIRTH):
             numbers = [decode_u64(row)]
         elif key.startswith(META_FAILED):
             failed = decode_failed_flush(key, row)

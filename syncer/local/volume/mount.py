@@ -30,6 +30,26 @@ def verified(control: ControlClient, what: str, volume_uuid: str) -> protocol.St
     return status
 
 
+def check_history(what: str, last: protocol.CursorMsg, now: protocol.CursorMsg) -> None:
+    """Make sure that the volume is not a copy from before its last observation, which a backup is.
+
+    What it does not have any more would look deleted, and its numbers come again with another meaning.
+
+    Args:
+        what: The mount point, for the message.
+        last: Where the journal was.
+        now: Where it is.
+
+    Raises:
+        RootIdentityError: The journal has gone back, or it is another copy's.
+    """
+    if now.line != last.line:
+        raise RootIdentityError(what, "the volume itself", "a copy of it (put back from a backup, or moved?)")
+    before, after = ((cursor.mount_generation, cursor.sequence) for cursor in (last, now))
+    if after < before:
+        raise RootIdentityError(what, f"its change {before[1]} or later", f"change {after[1]}: an older backup?")
+
+
 def check_mount(path: bytes, volume_uuid: str) -> None:
     """Make sure that a volume is mounted at `path` and is the one with this UUID; nothing is made there.
 

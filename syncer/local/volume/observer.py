@@ -28,6 +28,7 @@ from syncer.core.xattrs import MAX_BYTES, too_large
 from syncer.local.folder.xattrs import reason_left_out
 from syncer.local.options import RootOptions
 from syncer.local.safe_open import DIRECTORY_FLAGS, parent_directory
+from syncer.local.volume.mount import check_history
 from syncer.local.volume.part import Journal, VolumePart
 from syncer.local.volume.tree import (
     HIDDEN,
@@ -196,6 +197,8 @@ class VolumeObserver:
             self.drop_snapshot()
             self._take_snapshot()
         found = self._changes(cursor)
+        if cursor is not None:
+            check_history(f"the mount point {os.fsdecode(self._path)}", cursor, found[3])
         for _ in range(_RELEASE_TRIES):
             if not any(row.writers and not is_known(row) for row in found[1]):
                 break

@@ -4,6 +4,7 @@ import ctypes
 import errno
 import mmap
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,20 @@ def test_a_process_has_the_groups_that_it_says_and_one_that_is_gone_has_none() -
     assert linux.supplementary_groups(os.getpid()) == set(os.getgroups())
     with pytest.raises(FileNotFoundError):
         linux.supplementary_groups(1 << 30)
+
+
+def test_a_copy_was_born_later_whatever_times_it_is_given(tmp_path: Path) -> None:
+    """Breaks when a volume put back from a backup passes for the one that was lost."""
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    original.write_bytes(b"x")
+    os.utime(original, ns=(1, 1))
+    shutil.copy2(original, copy)
+    born, copied = (linux.birth_ns(bytes(path)) for path in (original, copy))
+    assert born is not None, "these tests need a filesystem that keeps the time of birth"
+    assert copied is not None
+    assert 1 < born <= copied
+    original.write_bytes(b"y")
+    original.rename(tmp_path / "moved")
+    assert linux.birth_ns(bytes(tmp_path / "moved")) == born
+    with pytest.raises(FileNotFoundError):
+        linux.birth_ns(bytes(original))

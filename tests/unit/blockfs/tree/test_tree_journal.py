@@ -7,8 +7,11 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from blockfs.blocks.environment import close_environment
 from blockfs.tree import journal
-from blockfs.tree.schema import ROOT_INO, Cursor, Inode, MountRow, Reserved
+from blockfs.tree.environment import open_tables, open_tree_environment
+from blockfs.tree.fsck.rows import NUMBER_LIMIT
+from blockfs.tree.schema import LINE_BITS, META_BIRTH, ROOT_INO, Cursor, Inode, MountRow, Reserved, Table
 from blockfs.tree.store import Tree
 from tests.kit.committed import journal_rows
 
@@ -115,6 +118,58 @@ def test_after_an_unclean_end_cursors_are_void_and_no_number_comes_again(
     assert tree.new_ino() > lost.ino
     assert tree.put_inode(file).version > lost.version
     tree.close()
+
+
+@pytest.mark.parametrize("cleanly", [True, False])
+def test_a_copy_has_generations_of_its_own_line(
+    tree: Tree, make: MakeInode, path: bytes, monkeypatch: pytest.MonkeyPatch, cleanly: bool
+) -> None:
+    """Without this a volume put back from a backup gives out numbers again that a syncer knows with another meaning."""
+    file = make()
+    tree.commit()
+    original = cursor_of(tree)
+    tree = reopen(tree, path, cleanly=cleanly)
+    assert cursor_of(tree).mount_generation >> LINE_BITS == 0
+    lines = set()
+    for birth_ns in (10**18, 2 * 10**18):
+        monkeypatch.setattr("blockfs.runtime.linux.birth_ns", lambda _, born=birth_ns: born)
+        tree = reopen(tree, path, cleanly=cleanly)
+        copied = cursor_of(tree)
+        assert changes(tree, original) is None
+        assert copied.mount_generation < NUMBER_LIMIT
+        lines.add(copied.mount_generation >> LINE_BITS)
+        assert tree.put_inode(file).version > original.sequence
+        tree.commit()
+        tree = reopen(tree, path, cleanly=True)  # the copy goes on as any other
+        assert changes(tree, copied) == [file.ino]
+        tree = reopen(tree, path, cleanly=False)
+        assert cursor_of(tree).mount_generation == copied.mount_generation + 1
+    assert len(lines - {0}) == 2
+    tree.close()
+
+
+def test_a_host_without_births_and_a_tree_of_the_release_before_keep_the_line(
+    tree: Tree, path: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the first mount after an upgrade, or each on such a host, would have to be linked anew."""
+    cursor = cursor_of(tree)
+    monkeypatch.setattr("blockfs.runtime.linux.birth_ns", lambda _: None)
+    tree = reopen(tree, path, cleanly=True)
+    assert cursor_of(tree) == cursor
+    tree.end_mount()
+    tree.close()
+    environment = open_tree_environment(path)
+    meta = open_tables(environment, path)[Table.META]
+    with environment.begin(write=True) as transaction:
+        assert transaction.delete(META_BIRTH, db=meta)
+    close_environment(environment)
+    monkeypatch.setattr("blockfs.runtime.linux.birth_ns", lambda _: 10**18)
+    for _ in range(2):
+        tree = Tree.open(path)
+        assert tree.begin_mount()
+        assert cursor_of(tree) == cursor
+        tree.end_mount()
+        tree.close()
 
 
 def test_each_unclean_end_is_a_new_generation(tree: Tree, path: bytes) -> None:

@@ -145,10 +145,11 @@ def test_a_repair_voids_all_cursors_and_keeps_an_unclean_end_unclean(sound: Path
         assert (after.generation, after.clean) == (before.generation + 1, True)
         tree = Tree.open(path)
         assert tree.begin_mount()
+        begun = tree.mount_row().generation  # of a line of its own, as this is a copy
         tree.close()
         apply(path, [damage])
         repair(path)
-        assert (mount_row(path).generation, mount_row(path).clean) == (before.generation + 2, False)
+        assert (mount_row(path).generation, mount_row(path).clean) == (begun + 1, False)
 
 
 def mount_row(path: bytes) -> MountRow:

@@ -213,7 +213,7 @@ def test_removing_an_inode_removes_all_its_rows(tree: Tree, make: MakeInode) -> 
     tree.remove_inode(link.ino)
     tree.commit()
     store = tree._store
-    left = {Table.INODES: 2, Table.JOURNAL: 3, Table.META: 3}
+    left = {Table.INODES: 2, Table.JOURNAL: 3, Table.META: 4}
     assert {table: store.row_count(table) for table in Table if store.row_count(table)} == left
 
 
