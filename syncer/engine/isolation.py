@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from blockfs.exitcodes import ExitCode
-from syncer.core.model import Action
+from syncer.core.model import Action, SetMeta, Side
 from syncer.core.planner.outcome import BaseChange, Outcome
 from syncer.engine.record import Recorder
 from syncer.engine.report import Listener, Report, code_of_one
@@ -46,6 +46,8 @@ class Isolation:
         async def done(action: Action, result: list[BaseChange] | Exception) -> None:
             if isinstance(result, Exception):
                 self._isolate(action, result)
+                if _is_unholdable(action, result):
+                    await self._recorder.add(self._outcome.partly(action.nid))
             else:
                 await self._book(action, result)
 
@@ -71,6 +73,12 @@ class Isolation:
     async def _book(self, action: Action, changes: Sequence[BaseChange]) -> None:
         self._listener.done(action, action.path)
         await self._recorder.add(changes, partial(self._report.count, action))
+
+
+def _is_unholdable(action: Action, error: Exception) -> bool:
+    """Whether it is metadata that the local side can't have, or may not be given; the node is what was looked at."""
+    is_ours = action.side is Side.LOCAL and isinstance(action, SetMeta)
+    return is_ours and not isinstance(error, BusyError | LocalChangedError)
 
 
 _TO_WRITE: Final = "whoever syncs must be able to write the folder that it is in: chmod u+wx, or sync as its owner"

@@ -226,6 +226,8 @@ class LocalWorker:
             self.lacking.append((self._outcome.path_after(action), applied.lacking))
         self._step("applied")
         changes = self._outcome.applied(action, applied.tag, applied.meta)
+        if applied.lacking is not None:
+            changes += self._outcome.partly(action.nid)
         if isinstance(action, Create | Update) and action.content is not None:
             self._files.installed(action.nid, action.content)
         return changes

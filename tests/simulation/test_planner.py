@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from zlib import crc32
+
 import pytest
 
+from syncer.core.model import Action, SetMeta, Side
 from syncer.core.planner import plan as plan_module
+from syncer.core.planner.outcome import BaseChange, Outcome
 from tests import effort
 from tests.simulation import workers
 from tests.simulation.__main__ import engine_replay, replay
@@ -70,6 +74,28 @@ def test_what_is_at_rest_is_planned_as_the_long_way_would(monkeypatch: pytest.Mo
     monkeypatch.setattr(plan_module, "make_plan", both_ways)
     assert [seed for seed in range(SHORT_WAYS) if failure_of(seed) is not None] == []
     assert quick > SHORT_WAYS // 2
+
+
+def test_metadata_that_cannot_be_had_here_for_a_while_harms_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What only it keeps from being equal has a row all the same: no version is lost, and all are equal in the end."""
+    real, rows = Scenario._step, 0
+
+    def refuse(self: Scenario, outcome: Outcome, action: Action, pending: list[BaseChange], *, tear: bool) -> bool:
+        nonlocal rows
+        cycles = sum(line.startswith("cycle ") for line in self.actions)
+        ours = isinstance(action, SetMeta) and action.side is Side.LOCAL and crc32(action.path) % 2
+        if not ours or cycles > 10 or outcome.obstacle(action) is not None:
+            return real(self, outcome, action, pending, tear=tear)
+        outcome.failed(action)
+        made = outcome.partly(action.nid)
+        rows += len(made)
+        pending += made
+        self.clean = self.smooth = False
+        return True
+
+    monkeypatch.setattr(Scenario, "_step", refuse)
+    assert [seed for seed in range(2000) if failure_of(seed) is not None] == []
+    assert rows > 100
 
 
 def test_scenarios_reach_every_kind_of_trouble() -> None:

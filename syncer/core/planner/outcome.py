@@ -1,7 +1,8 @@
 """What has really been done: the two sides as they become, and which base rows that allows. Pure.
 
 The engine asks before each action (`obstacle`), tells after it (`applied`, `failed`), and writes the base changes it
-gets back. StateDB rule A lives here: a row is written only when both sides are equal in that node.
+gets back. StateDB rule A lives here: a row is written only when both sides are equal in that node. One exception: where
+the local side can't have all of the server's metadata, the row has what is here, and no evidence of the server.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ class Outcome:
         self._base = dict(base.tree)  # as recorded by now
         self._waiting: dict[Nid, set[Nid]] = {}
         self._keeping: dict[Nid, set[Nid]] = {}
+        self._partly: set[Nid] = set()  # the local side can't have all of the metadata
+        self._to_set = {action.nid for action in plan.remote if isinstance(action, SetMeta)}
         self._to_mark = {action.nid for action in plan.local if _sets_attributes(action)}
         there = plan.remote_state.tree
         self._to_tell = {
@@ -161,6 +164,17 @@ class Outcome:
         """The node is dirty: nothing more is done to it on this side in this cycle."""
         self._sides[action.side].dirty.add(action.nid)
 
+    def partly(self, nid: Nid) -> list[BaseChange]:
+        """The local side can't have all of a node's metadata: its place and payload may be agreed on all the same.
+
+        Else it, and all below it, would never be known: an edit elsewhere would be a conflict, and a deletion undone.
+
+        Returns:
+            Base changes to record.
+        """
+        self._partly.add(nid)
+        return list(self._judge(nid))
+
     def applied(self, action: Action, tag: Tag | None, meta: Meta | None = None) -> list[BaseChange]:
         """Book a finished action.
 
@@ -179,6 +193,7 @@ class Outcome:
             self._to_mark.discard(action.nid)
         elif action.side is Side.REMOTE and isinstance(action, SetMeta):
             self._to_tell.discard(action.nid)
+            self._to_set.discard(action.nid)
         return list(self._judge(action.nid))
 
     def below(self, side: Side, nid: Nid) -> list[Nid]:
@@ -265,6 +280,21 @@ class Outcome:
         waits = nid in self._to_mark or nid in self._to_tell
         return None if waits else agreed(self._base.get(nid), here, there)
 
+    def _agreed_but_for_metadata(self, nid: Nid, here: Node, there: Node) -> Node | None:
+        """A node whose metadata could not be set here, as it is here: then the server's differs, and is tried again.
+
+        Not if the server is to be told of metadata, as long as it is not: that would be undone here.
+        """
+        if nid not in self._partly or nid in self._to_set:
+            return None
+        known = self._base.get(nid)
+        if known is not None and known.slot == here.slot and known.same_payload(here):
+            return None  # there is nothing new to agree on
+        ours = replace(here.meta, xattrs=xattrs.settled(here.meta.xattrs) or None)
+        if ours.special is None and ours.mode is not None:
+            ours = replace(ours, special=there.meta.special or 0)  # no opinion is no difference
+        return agreed(known, replace(here, meta=ours), replace(there, meta=ours))
+
     def _judge(self, nid: Nid) -> Iterator[BaseChange]:
         """Rule A for one node, then for the nodes that only waited for it."""
         local, remote = self._sides[Side.LOCAL], self._sides[Side.REMOTE]
@@ -278,7 +308,8 @@ class Outcome:
                     yield Forgotten(nid=nid)
                     queue += self._left(nid, above)
             elif here is not None and there is not None and nid not in remote.markerless:
-                node = self._agreed(nid, here, there)
+                whole = self._agreed(nid, here, there)
+                node = whole or self._agreed_but_for_metadata(nid, here, there)
                 if node is None:
                     continue
                 if node.parent != ROOT and node.parent not in self._base:
@@ -293,7 +324,7 @@ class Outcome:
                         self._waiting.setdefault(each, set()).add(nid)
                     continue
                 self._base[nid] = node
-                yield self._row(nid, node)
+                yield self._row(nid, node, is_partial=whole is None)
                 queue += sorted(self._waiting.pop(nid, ()))
                 if old is not None and moved:
                     queue += self._left(nid, old.parent)
@@ -331,11 +362,12 @@ class Outcome:
         del self._keeping[above]
         return [above]
 
-    def _row(self, nid: Nid, node: Node) -> BaseRow:
+    def _row(self, nid: Nid, node: Node, *, is_partial: bool) -> BaseRow:
         local, remote = self.tag(Side.LOCAL, nid), self.tag(Side.REMOTE, nid)
         assert not isinstance(local, RemoteTag)
         assert not isinstance(remote, LocalTag)
-        return BaseRow(nid=nid, node=node, local=local, remote=remote)
+        # Without evidence of the server nothing that it has is taken for what the row says.
+        return BaseRow(nid=nid, node=node, local=local, remote=None if is_partial else remote)
 
 
 class _SideState:

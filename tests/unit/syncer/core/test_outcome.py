@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from syncer.core.base import BaseIndex
 from syncer.core.model import (
     Action,
     BaseRow,
@@ -115,6 +116,66 @@ def test_directories_that_are_gone_keep_the_rows_above_them_and_go_with_the_last
     first, last = made.local
     assert [change.nid for change in outcome.applied(first, local_tag(7))] == [3]
     assert [change.nid for change in outcome.applied(last, local_tag(8))] == [4, 2, 1]
+
+
+ATTRIBUTES = ((b"large", bytes(5000)),)
+
+
+@pytest.mark.parametrize("attributes", [False, True])
+def test_metadata_that_cannot_be_had_here_withholds_no_row(attributes: bool) -> None:
+    """Else what is below has none for ever: each edit elsewhere is a conflict, each deletion is undone."""
+    local: Nodes = {5: folder("d", mode=0o777), 6: file("f", 1, parent=5)}
+    theirs = folder("d", mode=0o755)
+    remote: Nodes = {
+        5: replace(theirs, meta=replace(theirs.meta, xattrs=ATTRIBUTES if attributes else None)),
+        6: local[6],
+    }
+    made = plan({}, local, remote)
+    outcome = book({}, made)
+    assert outcome.adoptions() == []
+    setting = only(made.local, SetMeta)
+    outcome.failed(setting)
+    above, below = outcome.partly(setting.nid)
+    assert isinstance(above, BaseRow)
+    assert isinstance(below, BaseRow)
+    known = replace(local[5].meta, special=0)
+    assert above == BaseRow(nid=setting.nid, node=replace(local[5], meta=known), local=above.local, remote=None)
+    assert (below.node, below.remote) == (local[6], remote_tag(6))
+    assert not outcome.is_settled()
+    # The next cycle tries it again and takes nothing for a removal; what is deleted elsewhere goes.
+    rows = BaseIndex([above, below])
+    here = Identified(tree={above.nid: local[5], below.nid: local[6]}, tags={above.nid: local_tag(5)})
+    there = Identified(tree={above.nid: remote[5]}, tags={above.nid: remote_tag(5)})
+    again = make_plan(rows, here, there, POLICY, fresh())
+    assert not again.remote
+    assert only(again.local, SetMeta).meta == setting.meta
+    assert only(again.local, Trash).nid == below.nid
+
+
+def test_metadata_that_the_server_lacks_is_told_before_the_rest_of_it_is_agreed_on() -> None:
+    """A row with the mode that was set here would have the next cycle take the server's older one for a change."""
+    base: Nodes = {1: file("a", 1, mode=0o644, mtime=1)}
+    local: Nodes = {1: file("a", 2, mode=0o600, mtime=1)}
+    theirs = file("a", 2, mode=0o644, mtime=1)
+    remote: Nodes = {1: replace(theirs, meta=replace(theirs.meta, xattrs=ATTRIBUTES))}
+    made = plan(base, local, remote)
+    outcome = book(base, made)
+    setting, telling = only(made.local, SetMeta), only(made.remote, SetMeta)
+    outcome.failed(setting)
+    assert outcome.partly(setting.nid) == []
+    (row,) = outcome.applied(telling, remote_tag(1, version=2))
+    assert isinstance(row, BaseRow)
+    assert (row.node.meta.mode, row.node.meta.xattrs, row.remote) == (0o600, None, None)
+
+
+def test_what_is_known_keeps_its_row_though_its_metadata_cannot_be_had_here() -> None:
+    base: Nodes = {1: folder("d", mode=0o777)}
+    made = plan(base, base, {1: folder("d", mode=0o755)})
+    (setting,) = made.local
+    outcome = book(base, made)
+    outcome.failed(setting)
+    assert outcome.partly(setting.nid) == []
+    assert not outcome.is_settled()
 
 
 def test_a_row_waits_until_it_is_not_in_itself() -> None:

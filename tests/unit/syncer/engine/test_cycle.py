@@ -351,6 +351,45 @@ def test_who_may_not_write_a_folder_is_told_what_to_do_and_the_rest_goes_on(
     assert "Permission denied: whoever syncs must be able to write the folder" in failure.reason
 
 
+@pytest.mark.parametrize("partly", [True, False])
+def test_a_folder_whose_mode_may_not_be_set_is_named_and_what_is_in_it_is_synced(
+    pair: tuple[Device, Device], monkeypatch: pytest.MonkeyPatch, partly: bool
+) -> None:
+    """Somebody else's, with another mode: else each edit elsewhere made a conflict copy, each deletion was undone."""
+    first, second = pair
+    second.partly = partly
+    for device in pair:
+        device.write("theirs/file", b"first")
+        device.write("theirs/deleted", b"x")
+        for name in ("file", "deleted"):
+            os.utime(device.path / "theirs" / name, (1, 1))
+    (second.path / "theirs").chmod(0o777)
+    first.reconcile()
+    real = os.fchmod
+
+    def refuse(descriptor: int, mode: int) -> None:
+        if os.path.samestat(os.fstat(descriptor), (second.path / "theirs").stat()):
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        real(descriptor, mode)
+
+    monkeypatch.setattr(os, "fchmod", refuse)
+    for data in (b"first", b"second", b"third"):
+        first.write("theirs/file", data)
+        first.reconcile()
+        report = second.reconcile()
+        assert [failure.path for failure in report.failures] == [b"theirs"]
+        assert (report.exit_code, report.conflicts) == (3, 0)
+    (first.path / "theirs/deleted").unlink()
+    first.reconcile()
+    assert second.reconcile().deleted == 1
+    assert first.place.visible() == second.place.visible() == {"theirs/file": b"third"}
+    monkeypatch.undo()
+    settle(second, first)
+    assert first.everything() == second.everything()
+    assert (first.path / "theirs").stat().st_mode & 0o777 != 0o777
+    assert_at_rest(first, second)
+
+
 def test_a_name_that_is_not_utf8_is_reported_and_the_rest_goes_on(pair: tuple[Device, Device]) -> None:
     first, second = pair
     first.write("good", b"y")
