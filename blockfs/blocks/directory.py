@@ -134,7 +134,7 @@ class BlockDirectory:
             for name in os.listdir(layout.index):  # of a create that did not get to its end
                 os.unlink(os.path.join(layout.index, name))
             for file in (layout.lock, layout.gc_lock):
-                os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
             created = Format(
                 uuid=uuids.uuid4(), block_size=block_size, map_size_bytes=map_size_bytes, compression=compression
             )

@@ -197,7 +197,7 @@ def _allocate_lock_file(path: str) -> None:
         NoSpaceError: The host is full.
     """
     with space_errors(path):
-        fd = os.open(os.path.join(path, "lock.mdb"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(os.path.join(path, "lock.mdb"), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(fd, 0, _LOCK_FILE_BYTES)
         finally:

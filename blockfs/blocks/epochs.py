@@ -82,7 +82,7 @@ class Epochs:
         """Take the shared flock, or None if the epoch is over: the collector may have looked before we had it."""
         path = self._path(epoch)
         with space_errors(path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         fcntl.flock(fd, fcntl.LOCK_SH)
         # Lock first, look again after: if the epoch is still the current one and the file still has its name, every
         # later collector finds the flock.
@@ -124,7 +124,7 @@ class Epochs:
                 self._drain_one(self._path(epoch), pause)
 
     def _drain_one(self, path: str, pause: Callable[[], None]) -> None:
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             while not try_exclusive(fd):
                 pause()

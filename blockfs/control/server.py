@@ -174,6 +174,7 @@ class ControlServer:
 def _bound(volume: bytes) -> socket.socket:
     """Listen through a directory descriptor: sun_path holds 107 bytes, a volume's path may be longer."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    os.fchmod(listener.fileno(), 0o600)  # bind(2) gives the name this mode; chmod(2) of the name could follow a link
     directory = os.open(volume, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -181,7 +182,6 @@ def _bound(volume: bytes) -> socket.socket:
         path = b"/proc/self/fd/%d/%s" % (directory, SOCKET_NAME)
         with space_errors(os.fsdecode(volume)):
             listener.bind(path)
-        os.chmod(path, 0o600)
         listener.listen()
     except BaseException:
         listener.close()

@@ -41,6 +41,7 @@ COMPRESSIONS: Final = tuple(one.value for one in Compression)
 DEFAULT_COMPRESSION: Final = Compression.NONE.value  # ADR 0006
 
 _LOCK: Final = b"lock"
+_LOCK_FLAGS: Final = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _STORES: Final = {b"blocks": "its blocks", b"tree": "names and block lists"}
 _DESCRIBE_ADVICE: Final = "`blocksync fsck --repair` makes it anew"
 _UNFINISHED_MARK: Final = b"init\n"  # what the lock says until the first mount; with no volume.toml: an init was killed
@@ -215,7 +216,7 @@ def init(
         now_ns: Times of the root directory.
 
     Raises:
-        UsageError: `path` holds something else or its parent is missing, or a value out of range.
+        UsageError: `path` holds something else or its parent is missing, or a value out of range; see `check_owner`.
         LockedError: Another process makes a volume there just now.
         NoSpaceError: The host is full.
     """
@@ -243,7 +244,7 @@ def _claim(path: bytes) -> tuple[bool, int]:
     """Make or take the directory for a new volume; returns whether it is new, and its lock, held.
 
     Raises:
-        UsageError: `path` holds something, or its parent is missing.
+        UsageError: `path` holds something, or its parent is missing; see `check_owner`.
         LockedError: Somebody else has claimed it.
     """
     name = os.fsdecode(path)
@@ -252,6 +253,7 @@ def _claim(path: bytes) -> tuple[bool, int]:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
             is_new = True
+        check_owner(path)
         present = set(os.listdir(path))
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{name}: not a directory, or its parent does not exist; make the parent first") from None
@@ -259,7 +261,7 @@ def _claim(path: bytes) -> tuple[bool, int]:
         raise UsageError(f"{name}: not empty; a volume needs an empty or new directory")
     fd = -1
     try:
-        fd = os.open(os.path.join(path, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fd = os.open(os.path.join(path, _LOCK), _LOCK_FLAGS, 0o600)
         _lock(fd, path)
         _mark(fd, path)
     except BaseException:
@@ -315,13 +317,31 @@ def _remove(path: bytes) -> None:
             os.unlink(path)
 
 
+def check_owner(path: bytes) -> None:
+    """As root, refuse a volume of another user, before anything in it is opened.
+
+    Whose a directory is, may make links of what it holds at any moment: root's writes would end where these lead.
+
+    Raises:
+        UsageError: This is root, and the directory is not root's.
+        OSError: As stat(2).
+    """
+    owner = 0 if os.geteuid() else os.stat(path).st_uid
+    if owner:
+        raise UsageError(
+            f"{shown(path)} belongs to user {owner}, whose links could lead root to any file: "
+            f"run this as that user (`sudo -u '#{owner}' blocksync …`)"
+        )
+
+
 def lock_holder(path: bytes) -> int | None:
     """The process that holds a volume's lock, or held it last, as it wrote itself down; None: nobody did."""
     try:
-        with open(os.path.join(path, b"lock"), "rb") as file:
-            digits = file.read(32).strip()
+        fd = os.open(os.path.join(path, _LOCK), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
+    with open(fd, "rb") as file:
+        digits = (file.read(32) or b"").strip()  # None: a fifo that somebody holds open
     return int(digits) if digits.isdigit() else None
 
 
@@ -350,10 +370,12 @@ class VolumeLock:
         """Lock the volume at `path`, or say who has it.
 
         Raises:
+            UsageError: See `check_owner`.
             LockedError: Another process (or another lock of this one) holds it.
             OSError: As open(2).
         """
-        fd = os.open(os.path.join(path, _LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        check_owner(path)
+        fd = os.open(os.path.join(path, _LOCK), _LOCK_FLAGS, 0o600)
         lock = cls(fd)
         try:
             _lock(fd, path)

@@ -176,7 +176,7 @@ def collect(
         _check(stop)
         time.sleep(_PAUSE_S)
 
-    fd = os.open(blocks.layout.gc_lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = os.open(blocks.layout.gc_lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         while not try_exclusive(fd):
             pause()

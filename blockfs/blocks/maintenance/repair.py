@@ -67,7 +67,7 @@ def _repair(layout: Layout, expected: Format, number: int) -> list[str]:
         files.append((layout.segment(number), SEGMENT_HEADER_BYTES, check_segment_header, encode_segment_header))
     for name, size, check, encode in files:
         try:
-            fd = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             continue  # a lost sidecar is written anew from the index; a lost segment is lost
         try:

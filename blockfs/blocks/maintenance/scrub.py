@@ -209,7 +209,7 @@ def append_records(blocks: BlockDirectory, number: int, records: Iterable[Record
     if blocks.read_only:
         return 0
     try:
-        segment_fd = os.open(blocks.layout.segment(number), os.O_RDWR | os.O_CLOEXEC)
+        segment_fd = os.open(blocks.layout.segment(number), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return 0
     path = blocks.layout.sidecar(number)
@@ -220,7 +220,7 @@ def append_records(blocks: BlockDirectory, number: int, records: Iterable[Record
         data = b"".join(map(encode_record, lost))
         is_adopted = any(record.codec == ADOPTED for record in lost)
         with space_errors(path):
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
                 end = max(-(-os.fstat(fd).st_size // RECORD_BYTES) * RECORD_BYTES, SIDECAR_HEADER_BYTES)
                 write_all(fd, encode_sidecar_header(blocks.format.uuid.bytes, number, adopted=is_adopted), 0)

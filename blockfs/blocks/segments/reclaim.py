@@ -115,7 +115,7 @@ class Reclaimer:
 
     def _punch_ranges(self, segment: int, ranges: Iterable[tuple[int, int]]) -> int:
         try:
-            fd = os.open(self._layout.segment(segment), os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(self._layout.segment(segment), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             return 0
         try:
@@ -230,7 +230,7 @@ class Reclaimer:
             What `act` returned; 0 if somebody appends to the segment, or if it is gone.
         """
         try:
-            fd = os.open(self._layout.segment(number), os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(self._layout.segment(number), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             fd = -1
         try:

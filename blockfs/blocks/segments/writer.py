@@ -182,8 +182,8 @@ class SegmentSource:
     def _take_over(self, number: int, limit_bytes: int) -> SegmentWriter | None:
         fds: list[int] = []
         try:
-            fds.append(os.open(self._layout.segment(number), os.O_RDWR | os.O_CLOEXEC))
-            fds.append(os.open(self._layout.sidecar(number), os.O_RDWR | os.O_CLOEXEC))
+            fds.append(os.open(self._layout.segment(number), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
+            fds.append(os.open(self._layout.sidecar(number), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC))
             if self._is_usable(number, fds[0], fds[1], limit_bytes):
                 writer = SegmentWriter(number, fds[0], fds[1], self._disk)
                 fds = []

@@ -176,7 +176,7 @@ def probe(path: bytes) -> None:
     """
     name = os.path.join(path, b".probe")
     with space_errors(os.fsdecode(name)):
-        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        fd = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
             # A page of NULs is data, too: staged zeros must not be taken for holes.
             os.pwrite(fd, b"\x01" * PAGE, 3 * PAGE)

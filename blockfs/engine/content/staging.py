@@ -26,6 +26,7 @@ from blockfs.runtime.logs import Log
 
 RANGE_SHIFT: Final = 40
 RANGE: Final = 1 << RANGE_SHIFT
+_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 """Bytes of a file that one staging file covers: host filesystems end near 16 TiB."""
 
 log = Log()
@@ -213,7 +214,7 @@ class StagingDirectory:
         """Pin a file, perhaps to write to it; returns its descriptor. Pair it with `release`."""
         with self._lock:
             if file.fd < 0:
-                file.fd = os.open(encode_name(file.key), os.O_RDWR | os.O_CLOEXEC, dir_fd=self._directory_fd)
+                file.fd = os.open(encode_name(file.key), _FLAGS, dir_fd=self._directory_fd)
             elif not file.users:
                 self._idle.pop(file, None)
             file.users += 1

@@ -102,7 +102,7 @@ class HotFolder:
         """
         try:
             flags = os.O_RDONLY | os.O_CLOEXEC if self._read_only else _FLAGS
-            return Descriptor(os.open(self._name(key), flags))
+            return Descriptor(os.open(self._name(key), flags | os.O_NOFOLLOW))
         except FileNotFoundError:
             where = os.fsdecode(self._name(key))
             raise CorruptionError(

@@ -97,7 +97,7 @@ class Ballast:
             if host_space(os.path.dirname(self._path)).available_bytes < wanted:
                 raise NoSpaceError("the host filesystem is too full for the volume's ballast")
             with space_errors("ballast"):
-                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
                 try:
                     os.posix_fallocate(fd, 0, wanted)  # the spare part, too: not all quotas are seen
                     os.ftruncate(fd, self._size_bytes)

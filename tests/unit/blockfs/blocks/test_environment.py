@@ -42,6 +42,16 @@ def test_a_missing_folder_is_not_made(tmp_path: Path) -> None:
         open_environment(str(tmp_path / "none"), map_size_bytes=1 << 20, databases=1, advice=ADVICE)
 
 
+def test_a_link_in_the_place_of_the_lock_file_is_not_followed(tmp_path: Path) -> None:
+    """LMDB itself would make the file longer, and write its header over what is there."""
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db" / "lock.mdb").symlink_to("../precious")
+    with pytest.raises(OSError, match="symbolic links"):
+        open_environment(str(tmp_path / "db"), map_size_bytes=1 << 20, databases=1, advice=ADVICE)
+    assert (tmp_path / "precious").read_bytes() == b"precious"
+
+
 def test_a_map_that_the_limits_of_the_process_forbid_is_no_damage(tmp_path: Path) -> None:
     """A map beyond any address space stands for a map beyond `ulimit -v`: mmap says ENOMEM to both."""
     with pytest.raises(BlockfsError, match="ulimit -v") as caught:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 import struct
 import threading
 from collections.abc import Callable, Iterator
@@ -376,3 +377,17 @@ def test_a_mount_of_an_older_release_is_known_by_its_welcome(volume: bytes, monk
     monkeypatch.setattr(protocol, "TAKES", ())
     with ControlClient(volume) as client:
         assert not client.makes_files
+
+
+def test_the_socket_is_its_users_own_from_the_start(
+    tmp_path: Path, handler: ScriptedHandler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mode that is set by the socket's name is another file's, where somebody put a link there meanwhile."""
+    monkeypatch.setattr(server.os, "chmod", None)
+    before = os.umask(0)
+    try:
+        running = ControlServer(os.fsencode(tmp_path), handler)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "control.sock").stat().st_mode) == 0o600
+    running.stop()

@@ -140,3 +140,11 @@ def test_a_commit_that_finds_no_room_takes_the_ballast(tmp_path: Path, monkeypat
     assert allocated(tmp_path / "volume") == 0
     assert filesystem.tree.is_clean
     filesystem.close()
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / "ballast").symlink_to("precious")
+    with pytest.raises(OSError, match="symbolic links"):
+        Ballast(bytes(tmp_path), SIZE).take_back()
+    assert (tmp_path / "precious").read_bytes() == b"precious"

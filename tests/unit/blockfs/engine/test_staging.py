@@ -222,3 +222,10 @@ def test_a_host_that_blurs_holes_is_refused(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(hostfile, "data_extents", blurred)
     with pytest.raises(UsageError, match="SEEK_DATA"):
         hostfile.probe(os.fsencode(tmp_path))
+
+
+def test_a_link_in_the_place_of_staged_data_is_not_followed(directory: StagingDirectory, tmp_path: Path) -> None:
+    (tmp_path / "precious").write_bytes(b"precious")
+    os.symlink("precious", os.path.join(directory.path, encode_name((5, 0, 1))))
+    with pytest.raises(OSError, match="symbolic links"):
+        directory.acquire(directory.existing((5, 0, 1)), writes=True)

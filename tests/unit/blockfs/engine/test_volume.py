@@ -18,6 +18,7 @@ from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotFoundError, UsageError
+from blockfs.service import offline
 from tests.unit.blockfs.engine.volumes import config, make
 
 
@@ -224,6 +225,79 @@ def rewrite(path: bytes, old: bytes, new: bytes, *, name: bytes = b"volume.toml"
     assert old in text
     with open(os.path.join(path, name), "wb") as file:
         file.write(text.replace(old, new))
+
+
+@pytest.fixture
+def of_another(path: bytes, monkeypatch: pytest.MonkeyPatch) -> bytes:
+    """An empty directory of somebody else's, as root sees it."""
+    os.mkdir(path, 0o700)
+    if os.geteuid():
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+    else:
+        os.chown(path, 65534, 65534)
+    return path
+
+
+def test_root_makes_no_volume_in_a_directory_of_somebody_else(of_another: bytes) -> None:
+    with pytest.raises(UsageError, match="run this as that user"):
+        volume.init(of_another)
+    assert os.listdir(of_another) == []
+
+
+def test_root_opens_nothing_of_somebody_elses_volume(path: bytes, tmp_path: Path) -> None:
+    """Breaks when the links of whose volume it is lead root's commands to any file of the machine."""
+    volume.init(path)
+    if os.geteuid() == 0:
+        os.chown(path, 65534, 65534)
+    precious = linked(tmp_path, os.path.join(path, b"lock"), os.path.join(path, b"staging/.probe"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "geteuid", lambda: 0)
+        for refused in (Filesystem.open, VolumeLock.acquire, offline.list_snapshots):
+            with pytest.raises(UsageError, match="run this as that user") as caught:
+                refused(path)
+            assert caught.value.exit_code == 2
+    assert precious.read_bytes() == PRECIOUS
+
+
+@pytest.mark.parametrize("name", [b"lock", b"staging/.probe"])
+def test_what_a_volume_writes_to_is_not_found_by_a_link(path: bytes, name: bytes, tmp_path: Path) -> None:
+    """Also in a volume of one's own: links that somebody made stay when a directory gets another owner."""
+    volume.init(path)
+    precious = linked(tmp_path, os.path.join(path, name))
+    with pytest.raises(OSError, match="symbolic links"):
+        Filesystem.open(path, config())
+    assert precious.read_bytes() == PRECIOUS
+
+
+def test_init_marks_nothing_by_a_link(path: bytes, tmp_path: Path) -> None:
+    os.mkdir(path)
+    precious = linked(tmp_path, os.path.join(path, b"lock"))
+    with pytest.raises(OSError, match="symbolic links"):
+        volume.init(path)
+    assert precious.read_bytes() == PRECIOUS
+
+
+def test_a_fifo_in_the_locks_place_holds_up_nobody(path: bytes) -> None:
+    os.mkdir(path)
+    os.mkfifo(os.path.join(path, b"lock"))
+    assert volume.lock_holder(path) is None
+    held = os.open(os.path.join(path, b"lock"), os.O_RDWR)
+    assert volume.lock_holder(path) is None
+    os.close(held)
+
+
+PRECIOUS = b"of which no byte may change" * 10
+
+
+def linked(tmp_path: Path, *names: bytes) -> Path:
+    """A file that links in the places of these names lead to."""
+    precious = tmp_path / "precious"
+    precious.write_bytes(PRECIOUS)
+    for name in names:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+        os.symlink(precious, name)
+    return precious
 
 
 def test_a_second_mount_is_refused_with_the_holders_pid(path: bytes) -> None:
