@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from blockfs.control.protocol import CursorMsg, NodeRow
+from blockfs.engine.copies.topmode import own_mode
 from blockfs.errors import NotFoundError
 from blockfs.runtime.output import shown
 from blockfs.service.changes import Listing, Writers, node_row
@@ -59,6 +60,8 @@ class SnapshotListing(Listing[int]):
     def _row(self, ino: int, found: int, _writers: Writers) -> NodeRow:
         inode = self._view.inode(found)
         assert inode is not None
+        if found == self._top:
+            inode = msgspec.structs.replace(inode, mode=own_mode(self._view, inode))
         row = node_row(self._view, inode, lambda _: 0, self._xattr_bytes)  # nobody writes to a snapshot
         assert row is not None
         places = [(self._original(parent), name) for parent, name in row.places if parent != SNAPSHOTS_INO]

@@ -14,6 +14,7 @@ import pytest
 
 from tests.conftest import Mounted, mounted_below
 from tests.system.machines import Machines
+from tests.system.namespaces import passed
 
 
 def counters(folder: Path) -> tuple[int, int]:
@@ -231,3 +232,25 @@ def test_snapshots_of_a_volume_that_is_not_mounted(machines: Machines) -> None:
     assert machines.run("snapshot", "list", volume).stdout == ""
     machines.run("snapshot", "delete", volume, "off", expect=10)
     machines.run("fsck", volume)
+
+
+def test_what_a_closed_folder_hides_a_snapshot_hides_too() -> None:
+    shown = passed("""
+        blocksync init /mnt/v
+        blocksync mount --allow-other /mnt/v /mnt/m
+        trap 'blocksync umount /mnt/m' EXIT
+        mkdir -m 700 /mnt/m/private
+        mkdir -m 755 /mnt/m/private/docs
+        echo secret >/mnt/m/private/docs/s
+        chmod 644 /mnt/m/private/docs/s
+        refused as_nobody cat /mnt/m/private/docs/s
+        blocksync snapshot create /mnt/m/private/docs closed
+        refused as_nobody cat /mnt/m/.snapshots/closed/s
+        cat /mnt/m/.snapshots/closed/s
+        blocksync snapshot restore /mnt/m closed /mnt/m/back
+        stat -c %a /mnt/m/back
+        as_nobody cat /mnt/m/back/s
+        blocksync snapshot create /mnt/m/back open
+        as_nobody cat /mnt/m/.snapshots/open/s
+    """)
+    assert [line for line in shown.splitlines() if line in {"secret", "755"}] == ["secret", "755", "secret", "secret"]

@@ -16,6 +16,7 @@ from blockfs.engine.context import Stores
 from blockfs.engine.durable.failing import check_sound
 from blockfs.engine.durable.sealer import Sealer
 from blockfs.engine.names.namespace import Namespace
+from blockfs.engine.names.xattrs import OWN_MODE
 from blockfs.errors import BlockfsError, FsError
 
 
@@ -92,7 +93,7 @@ class Cloner:
             content_changed=True,
         )
         tree.clone_leaves(source, clone.ino)
-        for xattr, value in list(tree.xattrs(source)):
+        for xattr, value in [one for one in tree.xattrs(source) if one[0] != OWN_MODE]:
             tree.set_xattr(clone.ino, xattr, value)
         tree.link(parent, name, clone.ino)
         self._namespace.inodes.touch_directory(self._namespace.inodes.directory(parent), now_ns)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from blockfs.blocks.ids import LeafKey
 from blockfs.engine.context import Stores
+from blockfs.engine.copies.topmode import Xattrs, closed, is_hidden, opened, own_mode
 from blockfs.engine.names.newnames import LEAF_BYTES, NAME_BYTES
 from blockfs.engine.portions import LEAVES_PER_STEP
 from blockfs.errors import CorruptionError
@@ -94,6 +95,8 @@ class SubtreeCopy:
         """Make the copy of an inode under its first name."""
         tree = self._tree
         xattrs = list(self._view.xattrs(original.ino))
+        if ino == self.top:
+            original, xattrs = self._as_top(original, xattrs)
         self._ask(NAME_BYTES + sum(len(value) for _, value in xattrs))
         self._put(original, ino)
         tree.link(folder, name, ino)
@@ -115,6 +118,11 @@ class SubtreeCopy:
             self.files += 1
             self.logical_bytes = min(self.logical_bytes + original.size_bytes, MAX_TOTAL_BYTES)
             yield from self._share_leaves(original.ino, ino)
+
+    def _as_top(self, original: Inode, xattrs: Xattrs) -> tuple[Inode, Xattrs]:
+        if self._now_ns is not None:
+            return opened(original, xattrs, own_mode(self._view, original))
+        return closed(original, xattrs) if is_hidden(self._view, original.ino) else (original, xattrs)
 
     def _put(self, original: Inode, ino: int) -> None:
         nlink = 2 if original.kind is Kind.DIRECTORY else 1

@@ -16,6 +16,9 @@ from blockfs.tree.schema import NAME_MAX, XATTR_VALUE_MAX, Inode, Kind
 
 _NAMESPACES: Final = (b"user.", b"trusted.", b"security.")
 _ACLS: Final = (ACCESS, DEFAULT)  # all that there is of system.*
+OWN_MODE: Final = b"blocksync.mode"
+"""Of a snapshot's top that has fewer rights than its original: the mode of that one, 2 bytes, big endian. In no
+namespace, so that nobody can read, set or remove it; it is in no list."""
 _LIST_MAX: Final = 65536  # XATTR_LIST_MAX: listxattr(2) cannot return more
 
 
@@ -34,13 +37,13 @@ def get_xattr(inodes: Inodes, ino: int, name: bytes) -> bytes:
 
 
 def list_xattrs(inodes: Inodes, ino: int) -> list[bytes]:
-    """Names of all attributes of an inode, in byte order.
+    """Names of all attributes of an inode, in byte order, but for `OWN_MODE`.
 
     Raises:
         FsError: ENOENT.
     """
     inodes.inode(ino)
-    return [name for name, _ in inodes.tree.xattrs(ino)]
+    return [name for name, _ in inodes.tree.xattrs(ino) if name != OWN_MODE]
 
 
 def set_xattr(

@@ -15,9 +15,12 @@ from blockfs.blocks.maintenance.gc import collect
 from blockfs.engine.copies.subtree_copy import unfinished_name
 from blockfs.engine.copies.subtree_delete import SubtreeRemoval
 from blockfs.engine.filesystem import Filesystem
+from blockfs.engine.names.acl import ACCESS, Acl, AclEntry, Tag
 from blockfs.engine.names.attributes import AttributeChanges, Attributes
+from blockfs.engine.names.xattrs import OWN_MODE
 from blockfs.engine.portions import StoppedError
 from blockfs.errors import FsError, NoSpaceError, WouldBlock
+from blockfs.service.snapshot_changes import SnapshotListing
 from blockfs.tree.schema import ROOT_INO, SNAPSHOTS_INO, SNAPSHOTS_NAME, UNFINISHED_PREFIX, Kind
 from tests.unit.blockfs.engine import volumes
 from tests.unit.blockfs.engine.volumes import USER, Died, Killer, config, create, findings
@@ -485,6 +488,102 @@ def test_a_mount_that_ends_leaves_the_rest_of_a_removal_to_the_next(
     assert list(fs.tree.entries(SNAPSHOTS_INO)) == []
     assert findings(fs) == []
     fs.close()
+
+
+# --- what a folder above hides ---
+
+
+def hide(fs: Filesystem, *, above: int) -> int:
+    """d in alice's folder with this mode, with an ACL of its own; returns d."""
+    private = fs.namespace.mkdir(ROOT_INO, b"private", mode=above, caller=USER).ino
+    top = fs.namespace.mkdir(private, b"d", mode=0o2755, caller=USER).ino
+    write(fs, fs.namespace.create(top, b"f", mode=0o644, caller=USER).ino, b"secret")
+    fs.namespace.setxattr(top, b"user.a", b"1")
+    fs.namespace.setxattr(top, ACCESS, acl(1234, 0o7).encode())
+    return top
+
+
+def acl(user: int, permissions: int) -> Acl:
+    """rwx for the owner and one named user, r-x for the others."""
+    nobody = 0xFFFFFFFF
+    return Acl(
+        (
+            AclEntry(Tag.OWNER, 7, nobody),
+            AclEntry(Tag.USER, permissions, user),
+            AclEntry(Tag.OWNING_GROUP, 5, nobody),
+            AclEntry(Tag.MASK, 7, nobody),
+            AclEntry(Tag.OTHERS, 5, nobody),
+        )
+    )
+
+
+@pytest.mark.parametrize("above", [0o700, 0o750, 0o770, 0o701, 0o744])
+def test_what_a_folder_above_hides_a_snapshot_hides_too(fs: Filesystem, above: int) -> None:
+    """Breaks when who may not enter alice's folder reads what is in it by a snapshot of a part of it."""
+    top = hide(fs, above=above)
+    made = fs.snapshots.create(top, b"s")
+    assert fs.namespace.getattr(made.ino).st_mode & 0o7777 == 0o2700
+    assert Acl.decode(fs.namespace.getxattr(made.ino, ACCESS)).mode == 0o700
+    assert fs.namespace.resolve(b".snapshots/s/f").st_mode & 0o7777 == 0o644
+    assert findings(fs) == []
+
+
+def test_a_folder_above_with_an_acl_hides(fs: Filesystem) -> None:
+    top = hide(fs, above=0o755)
+    fs.namespace.setxattr(fs.namespace.resolve(b"private").ino, ACCESS, acl(1234, 0).encode())
+    made = fs.snapshots.create(top, b"s")
+    assert fs.namespace.getattr(made.ino).st_mode & 0o7777 == 0o2700
+
+
+def test_the_root_of_the_mount_hides_too_but_not_itself(fs: Filesystem) -> None:
+    top = hide(fs, above=0o755)
+    fs.namespace.setattr(ROOT_INO, AttributeChanges(mode=0o750))
+    assert fs.namespace.getattr(fs.snapshots.create(top, b"part").ino).st_mode & 0o7777 == 0o2700
+    assert fs.namespace.getattr(fs.snapshots.create(ROOT_INO, b"all").ino).st_mode & 0o7777 == 0o750
+
+
+def test_where_all_folders_above_are_open_the_mode_stays(fs: Filesystem) -> None:
+    before = paths_of(fs, hide(fs, above=0o711))
+    assert paths_of(fs, fs.snapshots.create(fs.namespace.resolve(b"private/d").ino, b"s").ino) == before
+
+
+def test_a_hidden_snapshot_is_restored_and_told_with_its_own_mode(fs: Filesystem) -> None:
+    """Breaks when what is restored keeps out those who had rights, or the syncer tells others of the lesser mode."""
+    top = hide(fs, above=0o700)
+    before = paths_of(fs, top)
+    made = fs.snapshots.create(top, b"s")
+    assert fs.namespace.listxattr(made.ino) == [ACCESS, b"user.a"]
+    with fs.tree.committed() as view:
+        rows = SnapshotListing(view, None, b"s").page(0, 10, lambda _: 0).rows
+        assert [row.mode for row in rows if row.ino == top] == [before[0] & 0o7777]
+    assert paths_of(fs, fs.snapshots.restore(b"s", b"", ROOT_INO, b"back")) == before
+    again = fs.snapshots.create(fs.namespace.resolve(b"back").ino, b"again")
+    assert paths_of(fs, again.ino) == before
+    assert findings(fs) == []
+
+
+def test_nobody_can_say_which_mode_a_restored_one_gets(fs: Filesystem) -> None:
+    with pytest.raises(FsError) as caught:
+        fs.namespace.setxattr(hide(fs, above=0o700), OWN_MODE, b"\x0d\xff")
+    assert caught.value.errno == errno.EOPNOTSUPP
+
+
+def test_a_clone_of_a_hidden_file_is_one_like_others(fs: Filesystem) -> None:
+    private = fs.namespace.mkdir(ROOT_INO, b"private", mode=0o700, caller=USER).ino
+    file = fs.namespace.create(private, b"f", mode=0o644, caller=USER).ino
+    write(fs, file, b"secret")
+    made = fs.snapshots.create(file, b"s")
+    clone = fs.clone(made.ino, ROOT_INO, b"clone")
+    assert fs.namespace.getattr(clone).st_mode & 0o777 == 0o600
+    assert fs.namespace.getattr(fs.snapshots.create(clone, b"t").ino).st_mode & 0o777 == 0o600
+    assert fs.namespace.getattr(fs.snapshots.restore(b"t", b"", ROOT_INO, b"u")).st_mode & 0o777 == 0o600
+
+
+def paths_of(fs: Filesystem, ino: int) -> tuple[int, list[tuple[bytes, bytes]], list[bytes]]:
+    """Mode, attributes and names of a directory."""
+    xattrs = [(name, fs.namespace.getxattr(ino, name)) for name in fs.namespace.listxattr(ino)]
+    names = [entry.name for entry in fs.namespace.listing(ino).read()]
+    return fs.namespace.getattr(ino).st_mode, xattrs, names
 
 
 # --- restoring ---
