@@ -216,7 +216,7 @@ def init(
         now_ns: Times of the root directory.
 
     Raises:
-        UsageError: `path` holds something else or its parent is missing, or a value out of range; see `check_owner`.
+        UsageError: `path` holds something else or its parent is missing, or a value out of range.
         LockedError: Another process makes a volume there just now.
         NoSpaceError: The host is full.
     """
@@ -244,7 +244,7 @@ def _claim(path: bytes) -> tuple[bool, int]:
     """Make or take the directory for a new volume; returns whether it is new, and its lock, held.
 
     Raises:
-        UsageError: `path` holds something, or its parent is missing; see `check_owner`.
+        UsageError: `path` holds something, or its parent is missing.
         LockedError: Somebody else has claimed it.
     """
     name = os.fsdecode(path)
@@ -253,7 +253,6 @@ def _claim(path: bytes) -> tuple[bool, int]:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, 0o700)
             is_new = True
-        check_owner(path)
         present = set(os.listdir(path))
     except (FileNotFoundError, NotADirectoryError):
         raise UsageError(f"{name}: not a directory, or its parent does not exist; make the parent first") from None
@@ -317,23 +316,6 @@ def _remove(path: bytes) -> None:
             os.unlink(path)
 
 
-def check_owner(path: bytes) -> None:
-    """As root, refuse a volume of another user, before anything in it is opened.
-
-    Whose a directory is, may make links of what it holds at any moment: root's writes would end where these lead.
-
-    Raises:
-        UsageError: This is root, and the directory is not root's.
-        OSError: As stat(2).
-    """
-    owner = 0 if os.geteuid() else os.stat(path).st_uid
-    if owner:
-        raise UsageError(
-            f"{shown(path)} belongs to user {owner}, whose links could lead root to any file: "
-            f"run this as that user (`sudo -u '#{owner}' blocksync …`)"
-        )
-
-
 def lock_holder(path: bytes) -> int | None:
     """The process that holds a volume's lock, or held it last, as it wrote itself down; None: nobody did."""
     try:
@@ -370,11 +352,9 @@ class VolumeLock:
         """Lock the volume at `path`, or say who has it.
 
         Raises:
-            UsageError: See `check_owner`.
             LockedError: Another process (or another lock of this one) holds it.
             OSError: As open(2).
         """
-        check_owner(path)
         fd = os.open(os.path.join(path, _LOCK), _LOCK_FLAGS, 0o600)
         lock = cls(fd)
         try:

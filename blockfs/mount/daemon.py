@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import msgspec
 
-from blockfs.engine.volume import check_owner
 from blockfs.errors import EXPECTED
 from blockfs.exitcodes import ExitCode
 from blockfs.mount import mountpoints
@@ -66,7 +65,6 @@ def run_daemon(options: MountOptions, manager: ServiceManager) -> None:
 
 def _check(options: MountOptions) -> None:
     """Refuse what can't work, before anything is opened."""
-    check_owner(options.volume)
     end_dying(options.volume)  # first: else the check would wait for its answer
     mountpoints.check_places(options.volume, options.mountpoint)
     mountpoints.check_rights(allow_other=options.allow_other)

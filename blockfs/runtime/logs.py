@@ -98,11 +98,12 @@ def open_log(path: bytes) -> TextIO:
         OSError: The file can't be opened.
     """
     try:
-        if os.stat(path).st_size > MAX_LOG_BYTES:
+        if os.lstat(path).st_size > MAX_LOG_BYTES:
             os.replace(path, path + b".1")
     except FileNotFoundError:
         pass
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    # Whose the folder is, may have put a link there: what is logged may be names that a user chose.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace")
 
 

@@ -18,7 +18,6 @@ from blockfs.engine.filesystem import Filesystem
 from blockfs.engine.names.attributes import Caller
 from blockfs.engine.volume import Volume, VolumeLock
 from blockfs.errors import CorruptionError, FormatTooNewError, LockedError, NoSpaceError, NotFoundError, UsageError
-from blockfs.service import offline
 from tests.unit.blockfs.engine.volumes import config, make
 
 
@@ -225,38 +224,6 @@ def rewrite(path: bytes, old: bytes, new: bytes, *, name: bytes = b"volume.toml"
     assert old in text
     with open(os.path.join(path, name), "wb") as file:
         file.write(text.replace(old, new))
-
-
-@pytest.fixture
-def of_another(path: bytes, monkeypatch: pytest.MonkeyPatch) -> bytes:
-    """An empty directory of somebody else's, as root sees it."""
-    os.mkdir(path, 0o700)
-    if os.geteuid():
-        monkeypatch.setattr(os, "geteuid", lambda: 0)
-    else:
-        os.chown(path, 65534, 65534)
-    return path
-
-
-def test_root_makes_no_volume_in_a_directory_of_somebody_else(of_another: bytes) -> None:
-    with pytest.raises(UsageError, match="run this as that user"):
-        volume.init(of_another)
-    assert os.listdir(of_another) == []
-
-
-def test_root_opens_nothing_of_somebody_elses_volume(path: bytes, tmp_path: Path) -> None:
-    """Breaks when the links of whose volume it is lead root's commands to any file of the machine."""
-    volume.init(path)
-    if os.geteuid() == 0:
-        os.chown(path, 65534, 65534)
-    precious = linked(tmp_path, os.path.join(path, b"lock"), os.path.join(path, b"staging/.probe"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "geteuid", lambda: 0)
-        for refused in (Filesystem.open, VolumeLock.acquire, offline.list_snapshots):
-            with pytest.raises(UsageError, match="run this as that user") as caught:
-                refused(path)
-            assert caught.value.exit_code == 2
-    assert precious.read_bytes() == PRECIOUS
 
 
 @pytest.mark.parametrize("name", [b"lock", b"staging/.probe"])

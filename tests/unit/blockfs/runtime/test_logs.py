@@ -83,3 +83,12 @@ def test_an_oversized_log_is_put_aside(tmp_path: Path, monkeypatch: pytest.Monke
             stream.write(text)
     assert (tmp_path / "mount.log").read_text() == "second\n"
     assert (tmp_path / "mount.log.1").read_text() == "a long first line\n"
+
+
+def test_nothing_is_appended_to_what_a_link_leads_to(tmp_path: Path) -> None:
+    """Whose a volume's folder is, would else have root write names of his choice to any file."""
+    (tmp_path / "precious").write_bytes(b"precious")
+    (tmp_path / "mount.log").symlink_to(tmp_path / "precious")
+    with pytest.raises(OSError, match="symbolic links"):
+        logs.open_log(os.fsencode(tmp_path / "mount.log"))
+    assert (tmp_path / "precious").read_bytes() == b"precious"
