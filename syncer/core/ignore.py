@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from syncer.core.base import BaseIndex
 from syncer.core.model import Action, FileStat, Kind, Move, Nid, Park, RelPath, RemoteStat
-from syncer.core.paths import ancestors, is_private, join, split
+from syncer.core.paths import PARK_FOLDER, ancestors, is_parked, is_private, join, parse_park_name, split
 
 _SET: Final = re.compile(rb"(?<!\\)\[([!^]?\]?(?:\[:[a-z]+:\]|(?!\[:)[^\]])*\])")
 _CLASS: Final = re.compile(rb"\[:([a-z]+):\]")
@@ -150,7 +150,10 @@ class IgnoreRules:
 
     def verdict(self, path: RelPath, *, directory: bool) -> Verdict | None:
         """The pattern that decides about this very path, without regard to the directories above; None if none does."""
-        folder, _ = split(path)
+        return self._verdict_from(split(path)[0], path, directory)
+
+    def _verdict_from(self, folder: RelPath, path: RelPath, directory: bool) -> Verdict | None:
+        """What the rules of `folder` and above say of a path in it or further down."""
         for source in (folder, *ancestors(folder), RelPath(b"")) if folder else (folder,):
             found = _last(self._layers.get(source, ()), path[len(source) + 1 if source else 0 :], directory)
             if found is not None:
@@ -222,6 +225,44 @@ class IgnoreRules:
             return list(stats)
         return [stat for stat in stats if not self.hides(stat.path, directory=stat.kind is Kind.DIRECTORY)]
 
+    def tracked_here(self, stats: list[FileStat], base: BaseIndex) -> tuple[list[FileStat], frozenset[RelPath]]:
+        """What was observed here, without what is ignored in parked folders; and the folders that hold it.
+
+        Patterns name no path of the park: what is in a parked folder is ignored as it is in the folder's own place.
+        A parked node itself is always there: else it would stay where nobody sees it.
+
+        Args:
+            stats: What was observed, by the rules outside the park.
+            base: All rows, those of what became ignored, too.
+        """
+        parked = [] if self.is_empty else [stat for stat in stats if is_parked(stat.path)]
+        if not parked:
+            return stats, frozenset()
+        tops = {stat.path: _home(stat, base) for stat in parked if split(stat.path)[0] == PARK_FOLDER}
+        hidden = {top for top, home in tops.items() if self.hides(home, directory=True)}
+        holding: set[RelPath] = set()
+        for stat in sorted(parked, key=lambda stat: stat.path):  # a folder before what is in it
+            above, _ = split(stat.path)
+            if stat.path not in tops and (above in hidden or self._matches_parked(stat, tops)):
+                hidden.add(stat.path)
+                holding.add(above)
+        return [stat for stat in stats if stat.path not in hidden or stat.path in tops], frozenset(holding)
+
+    def _matches_parked(self, stat: FileStat, tops: Mapping[RelPath, RelPath]) -> bool:
+        """`matches` for what is below a parked folder."""
+        path, directory = stat.path, stat.kind is Kind.DIRECTORY
+        top = next((above for above in ancestors(path) if above in tops), None)
+        if top is None:
+            return True  # its folder is not known: nor is what is ignored in it
+        inner = split(path)[0]
+        while len(inner) >= len(top):  # its own files of rules: another folder may be in its place by now
+            found = _last(self._layers.get(inner, ()), path[len(inner) + 1 :], directory)
+            if found is not None:
+                return bool(found.compiled.include)
+            inner, _ = split(inner)
+        verdict = self._verdict_from(split(tops[top])[0], RelPath(tops[top] + path[len(top) :]), directory)
+        return verdict is not None and verdict.ignored
+
     def tracked_base(self, base: BaseIndex) -> tuple[BaseIndex, tuple[Nid, ...]]:
         """The base without what is ignored, and the numbers of the rows that are to be dropped."""
         if self.is_empty:
@@ -235,6 +276,13 @@ class IgnoreRules:
             return base, ()
         gone = set(dropped)
         return BaseIndex(row for nid, row in base.rows.items() if nid not in gone), dropped
+
+
+def _home(parked: FileStat, base: BaseIndex) -> RelPath:
+    """Where a parked node comes from; one that nobody knows goes to the top, as `merge` has it."""
+    nids = base.by_inode.get(parked.tag.inode, ())
+    known = next((base.paths[nid] for nid in nids if nid in base.paths), None)
+    return known if known is not None else RelPath(parse_park_name(split(parked.path)[1])[1])
 
 
 def ignore_file_in(folder: RelPath) -> RelPath:

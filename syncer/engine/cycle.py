@@ -328,6 +328,9 @@ class Cycle:
                     self._ahead.decide(is_first=not (known.rows or listing.objects or listing.refused))
         (seen,) = observed
         seen.rules.follow(known, seen.stats, listing.objects)
+        here, holding = seen.rules.tracked_here(seen.stats, known)
+        if holding:
+            seen = replace(seen, stats=here, holding=seen.holding | holding)
         base, untracked = seen.rules.tracked_base(known)
         stats, unread = await resolve_changed(self._remote, seen.rules.tracked(listing.objects), base)
         ours = came_true(chain.from_iterable(self._orders.values()), base, stats) if self._orders else ()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules
 from syncer.core.model import RelPath
-from syncer.core.paths import PARK_FOLDER, is_private, split
+from syncer.core.paths import is_hidden, split
 from syncer.errors import LocalChangedError
 from syncer.local.rules import read_rules
 from syncer.local.safe_open import open_directory
@@ -34,7 +34,7 @@ class VolumeView:
         self._paths = paths
         files = [path for seen in paths.values() for path in seen if split(path)[1] == IGNORE_FILE]
         for path in sorted(files, key=lambda path: (path.count(b"/"), path)):
-            if not is_private(path) and not rules.hides(path, directory=False):
+            if not is_hidden(path) and not rules.hides(path, directory=False):
                 self._read(root, split(path)[0])
 
     def _read(self, root: int, folder: RelPath) -> None:
@@ -54,11 +54,9 @@ class VolumeView:
         """The paths of an inode that are synced."""
         seen: list[RelPath] = []
         for path in self._paths.get(ino, ()):
-            if path.startswith(PARK_FOLDER + b"/"):
-                seen.append(path)
-            elif is_private(path) or self._is_unknown(path):
+            if is_hidden(path) or self._is_unknown(path):
                 continue
-            elif self.rules.hides(path, directory=is_directory(node)):
+            if self.rules.hides(path, directory=is_directory(node)):
                 self.holding.add(split(path)[0])
             else:
                 seen.append(path)

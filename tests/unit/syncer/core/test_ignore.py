@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from syncer.core.ignore import IGNORE_FILE, IgnoreRules, objection
 from syncer.core.model import RelPath
+from syncer.core.paths import PARK_FOLDER
 from tests import effort
-from tests.unit.syncer.core.trees import base_of, file, file_stat, folder, remote_file
+from tests.unit.syncer.core.trees import base_of, file, file_stat, folder, folder_stat, remote_file
 
 _segments = st.sampled_from(
     ["a", "b", "*", "**", "a*", "?", "[ab]", "[!a]", "*.b", ".*", "a?b", "\\a", "é", "a b", "#", "\\#"]
@@ -143,6 +144,36 @@ def test_rows_of_ignored_nodes_are_named_and_left_out() -> None:
     assert set(kept.rows) == {1, 3}
     kept, dropped = IgnoreRules([b"d/"]).tracked_base(base)
     assert dropped == (1, 2, 3)
+
+
+@settings(deadline=None)
+@given(
+    own=st.lists(_patterns, max_size=3),
+    below=st.lists(_patterns, max_size=3),
+    inside=st.lists(_patterns, max_size=3),
+    paths=st.lists(_paths.filter(lambda path: len(path) < 4), max_size=6, unique_by=tuple),
+)
+def test_a_parked_folder_tracks_what_it_does_in_its_place(
+    own: list[str], below: list[str], inside: list[str], paths: list[list[str]]
+) -> None:
+    """Else what is ignored in a folder is sent after a cycle that ended while the folder was parked."""
+    base = base_of({1: folder("a"), 2: folder("b", parent=1)})
+    home, top = b"a/b", PARK_FOLDER + b"/2-b"
+    names = sorted({"/".join(path[:end]) for path in paths for end in range(1, len(path) + 1)})
+    known, parked = IgnoreRules([each.encode() for each in own]), IgnoreRules([each.encode() for each in own])
+    for rules, place in ((known, home), (parked, top)):
+        rules.add(RelPath(b"a"), "\n".join(below).encode())
+        rules.add(RelPath(place), "\n".join(inside).encode())
+    parked.add(RelPath(home), b"*")  # of another folder, which took its place
+    stats = [folder_stat(top.decode(), ino=2)]
+    stats += [folder_stat(f"{top.decode()}/{name}", ino=10 + at) for at, name in enumerate(names)]
+    kept, holding = parked.tracked_here(stats, base)
+    assert kept[0] == stats[0]
+    expected = [name for name in names if not known.hides(RelPath(home + b"/" + name.encode()), directory=True)]
+    if not parked.hides(RelPath(b"a"), directory=True):
+        expected = expected if not known.hides(RelPath(home), directory=True) else []
+        assert [stat.path.removeprefix(top + b"/").decode() for stat in kept[1:]] == expected
+        assert bool(holding) == (len(kept) < len(stats))
 
 
 def test_rules_follow_a_renamed_folder_on_both_sides() -> None:

@@ -131,6 +131,34 @@ def test_a_kill_at_any_step_is_completed_by_the_next_cycles(
     assert number > 20
 
 
+def test_what_is_ignored_is_not_sent_whatever_step_a_cycle_ends_at(tmp_path: Path) -> None:
+    """A folder that is parked when a cycle ends lies where no pattern names what is in it: a key would be sent."""
+    for number in itertools.count():
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        first, second = devices(folder, "a", "b")
+        first.write(".blocksyncignore", b"/*/secret\n")
+        first.write("D/in/x", b"x")
+        settle(first, second)
+        second.write("D/.blocksyncignore", b"*.key\n")
+        second.write("D/id.key", b"ignored")
+        second.write("D/in/id.key", b"ignored")
+        second.write("D/secret/file", b"ignored")
+        (first.path / "D/in/x").unlink()
+        (first.path / "D/in").rmdir()
+        (first.path / "D").rmdir()
+        first.write("D", b"a file")
+        first.reconcile()
+        killer = Killer(number)
+        if not run_killed(second, killer):
+            break
+        second.reconcile()  # by the rules that the folder had when it was parked
+        first.reconcile()
+        assert b"ignored" not in first.contents(), killer.where
+        assert second.contents().count(b"ignored") == 3, killer.where
+    assert number > 5
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_lost_connection_at_any_request_is_completed_by_the_next_cycles(tmp_path: Path, when: str) -> None:
     """Requests that fail, and requests whose reply is lost after they were carried out."""
