@@ -28,8 +28,9 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         uuid: In its marker.
         ino: Inode of the folder.
-        device: Its st_dev.
-        filesystem: Its f_fsid. Device numbers may change at boot, fsids on some filesystems: one of the two must match.
+        device: Its st_dev. It says little: a new disk in the slot of the old one may have its number.
+        filesystem: Its f_fsid, which ext4 and btrfs have of their UUID; XFS and vfat of the device number, and
+            FUSE has none (0).
     """
 
     uuid: str
@@ -126,7 +127,10 @@ def verify_folder(root: int, path: bytes, linked: Folder) -> None:
         )
     except RootIdentityError as error:
         raise RootIdentityError(what, error.expected, error.found) from None
-    if found.device != linked.device and found.filesystem != linked.filesystem:
+    is_same = found.filesystem == linked.filesystem
+    if 0 in (found.filesystem, linked.filesystem) and not is_same:  # kernels learn to tell it
+        is_same = found.device == linked.device
+    if not is_same:
         # The root of a filesystem always has the same inode number, so a backup restored to a new disk gets this far.
         raise RootIdentityError(
             what,

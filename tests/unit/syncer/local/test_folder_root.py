@@ -7,11 +7,13 @@ import stat
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from blockfs.blocks.blocklist import BlockList
 from blockfs.blocks.hashing import block_id
@@ -22,8 +24,11 @@ from syncer.core.model import ROOT, BaseRow, Content, Kind, LocalTag, Meta, Nid,
 from syncer.core.parts import Parts
 from syncer.core.rows import Origin
 from syncer.errors import LocalChangedError, RootIdentityError
+from syncer.local.folder import identity
+from syncer.local.folder.identity import verify_folder
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.root import LocalDirectory
+from syncer.local.safe_open import DIRECTORY_FLAGS
 from syncer.ports.local import BlockReader
 from syncer.ports.localvalues import (
     ChangeMeta,
@@ -626,6 +631,44 @@ def test_a_copy_of_the_root_in_its_place_is_not_the_root(place: Place) -> None:
     adopt(place.path)
     with pytest.raises(RootIdentityError):
         place.open()
+
+
+@pytest.mark.parametrize(
+    ("device", "filesystem", "is_it"),
+    [
+        (7, 11, True),
+        (8, 11, True),  # another number at this boot
+        (7, 12, False),  # a new disk in the slot of the old one
+        (8, 12, False),
+        (7, 0, True),  # linked under a kernel that gave none
+        (8, 0, False),
+    ],
+)
+def test_a_copy_on_a_new_disk_is_not_the_root(
+    place: Place, monkeypatch: pytest.MonkeyPatch, device: int, filesystem: int, is_it: bool
+) -> None:
+    """The top of a filesystem has one inode number everywhere: a restored backup would undo what came after it."""
+    found = replace(place.folder, device=7, filesystem=11)
+    monkeypatch.setattr(identity, "look_at_folder", lambda root, uuid: replace(found, uuid=uuid))
+    root = os.open(place.path, DIRECTORY_FLAGS)
+    try:
+        with nullcontext() if is_it else pytest.raises(RootIdentityError):
+            verify_folder(root, b"/x", replace(found, device=device, filesystem=filesystem))
+    finally:
+        os.close(root)
+
+
+def test_a_root_without_an_id_of_its_filesystem_is_known_after_a_boot(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FUSE has none, and another device number at each mount."""
+    found = replace(place.folder, device=7, filesystem=0)
+    monkeypatch.setattr(identity, "look_at_folder", lambda root, uuid: replace(found, uuid=uuid))
+    root = os.open(place.path, DIRECTORY_FLAGS)
+    try:
+        verify_folder(root, b"/x", replace(found, device=8))
+    finally:
+        os.close(root)
 
 
 def whole(stat: Any) -> Piece:
