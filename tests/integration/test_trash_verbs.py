@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -125,6 +126,31 @@ def test_emptying_takes_what_is_old_enough_and_settled(
     assert sync("trash", "ls", second, "--json") == []
     assert os.listdir(second / ".blocksync/trash") == []
     assert content(second) == {"d": "folder", "d/edited": b"version 2 of it"}
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_what_was_just_deleted_or_replaced_does_not_come_back_in_a_copy_of_the_root(sync: Sync, restored: bool) -> None:
+    """As docs/guide/moving-a-root.md says it; the copy's inodes are others than the trash expects."""
+    first, second = sync.folder("first"), sync.folder("second")
+    deleted_and_replaced(sync, (first, second))
+    expected = content(second)
+    copy = second.with_name("copy")
+    subprocess.run(["cp", "-a", second, copy], check=True)
+    if restored:
+        second.rename(second.with_name("old"))
+        copy.rename(second)
+        copy = second
+        sync("reconcile", copy, expect=18)
+        sync("link", copy, sync.url, sync.opens, sync.token_file, "--relink")
+    else:
+        sync("unlink", second)
+        sync("link", copy, sync.url, sync.opens, sync.token_file)
+    sync.reconcile(copy)
+    sync.reconcile(first)
+    assert content(copy) == content(first) == expected
+    assert all(line["settled"] for line in sync("trash", "ls", copy, "--json"))
+    assert len(sync("trash", "ls", copy, "--json")) == 3
+    sync.at_rest(copy, first)
 
 
 def test_retention_is_a_roots_own_and_ends_in_a_cycle(

@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 from collections.abc import Container, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -18,8 +19,12 @@ from syncer.core.conflict import conflict_name
 from syncer.core.model import ROOT, Content, Kind, Node
 from syncer.core.planner.merge import Policy
 from syncer.errors import NotFoundError, UsageError
+from syncer.local.folder.private import PrivateFolder
 from syncer.local.folder.root import LocalDirectory
 from syncer.local.options import RootOptions
+from syncer.local.safe_open import DIRECTORY_FLAGS
+from syncer.local.verbs.retention import Retention
+from syncer.local.verbs.trash import Trash
 from syncer.ports.localvalues import CopyName
 from syncer.ports.state import State
 from syncer.state.statedb import StateDB
@@ -82,6 +87,24 @@ def copy_name(policy: Policy) -> CopyName:
         return conflict_name(node, host=policy.host, utc=policy.utc, taken=taken)
 
     return name_copy
+
+
+@contextmanager
+def open_trash(path: bytes, block_size: int, keep_trash_s: float, state: State) -> Iterator[Trash]:
+    """The trash of the ordinary folder at `path`, to judge what is pending in it; under the lock of its state.
+
+    Raises:
+        OSError: It can't be opened.
+    """
+    root = os.open(path, DIRECTORY_FLAGS)
+    try:
+        private = PrivateFolder(root)
+        try:
+            yield Trash(root, private.trash, block_size, copy_name(policy_now()), Retention(keep_trash_s, state))
+        finally:
+            private.close()
+    finally:
+        os.close(root)
 
 
 def open_local(

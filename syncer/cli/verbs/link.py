@@ -32,10 +32,10 @@ from syncer.cli.registry.roots import (
     encoded_path,
     make_private,
 )
-from syncer.cli.session.opening import open_state_of
+from syncer.cli.session.opening import open_state_of, open_trash
 from syncer.engine.root_state import RootState
-from syncer.errors import CorruptionError, NotFoundError, UsageError
-from syncer.local.folder.identity import Folder, look_at_folder, read_marker, write_marker
+from syncer.errors import CorruptionError, NotFoundError, RootIdentityError, UsageError
+from syncer.local.folder.identity import Folder, look_at_folder, open_folder, read_marker, write_marker
 from syncer.local.folder.private import PrivateFolder
 from syncer.local.safe_open import DIRECTORY_FLAGS
 from syncer.local.verbs.retention import KEEP_S
@@ -265,10 +265,16 @@ def _link(
     state, data = registry.make_place(uuid)
     with _fresh_state(path, state) as database:
         # Under the state's lock, so that no cycle runs meanwhile. The marker comes before the record that expects it.
-        RootState(database).forget_sides()
+        root_state = RootState(database)
+        root_state.forget_sides()
+        is_it = _is_still(path, known)
         folder = None if volume is not None else _mark(path, uuid)
         if folder is not None:
             _make_blocks(data, grid.block_size)
+        if folder is not None and not is_it:
+            with open_trash(path, grid.block_size, choices.keep_trash_s, root_state) as trash:
+                for back in trash.adopt():
+                    note(f"{shown(back)}: a version that nobody had seen is out of the trash again")
         record = RootRecord(
             format=FORMAT,
             uuid=uuid,
@@ -282,6 +288,17 @@ def _link(
         if agreed:
             agree(linked, remote.token)
         return linked
+
+
+def _is_still(path: bytes, known: LinkedRoot | None) -> bool:
+    """Whether the folder is the one that was linked at its path, and no copy."""
+    if known is None or known.record.folder is None:
+        return False
+    try:
+        os.close(open_folder(path, known.record.folder))
+    except RootIdentityError:
+        return False
+    return True
 
 
 def _with(choices: _Choices, remote: Storage, record: RootRecord) -> RootRecord:

@@ -17,15 +17,11 @@ from syncer.cli.paths import PATH
 from syncer.cli.registry.condition import look_for
 from syncer.cli.registry.roots import LinkedRoot, Registry
 from syncer.cli.session.many_roots import for_each
-from syncer.cli.session.opening import copy_name, policy_now
+from syncer.cli.session.opening import open_trash
 from syncer.core.model import RelPath
 from syncer.core.paths import is_private, join, rel_path
 from syncer.engine.root_state import RootState
 from syncer.errors import LockedError, NotFoundError, UsageError
-from syncer.local.folder.private import PrivateFolder
-from syncer.local.safe_open import DIRECTORY_FLAGS
-from syncer.local.verbs.retention import Retention
-from syncer.local.verbs.trash import Trash
 from syncer.local.verbs.trashcan import Kept, TrashCan, find_kept
 from syncer.state.statedb import StateDB
 
@@ -137,18 +133,9 @@ def _settle(linked: LinkedRoot) -> None:
         return
     try:
         with StateDB.open(linked.state) as database:
-            root = os.open(linked.path, DIRECTORY_FLAGS)
-            try:
-                private = PrivateFolder(root)
-                try:
-                    record = linked.record
-                    naming = copy_name(policy_now())
-                    retention = Retention(record.keep_trash_s, RootState(database))
-                    Trash(root, private.trash, record.block_size, naming, retention).review()
-                finally:
-                    private.close()
-            finally:
-                os.close(root)
+            record = linked.record
+            with open_trash(linked.path, record.block_size, record.keep_trash_s, RootState(database)) as trash:
+                trash.review()
     except LockedError as error:
         note(f"{error}; deleting only what it has settled")
 

@@ -15,6 +15,9 @@ it does not for a file's data. So whatever instant the machine stops at, the ent
 - it is as expected: it is trash;
 - it is anything else: a version nobody has seen. It goes back to its origin, or beside it as a conflict copy.
 
+In a copy of a root every inode and birth time is another one. So what is pending in a folder that was not this root
+until now is judged by size and mtime alone when it is linked, and settled (`adopt`).
+
 WHY is a word of `Why`. It is in the name, too: so it needs no fsync, costs a mount no request, and goes with the entry,
 also where the release before removes it, which takes it for a part of the nanoseconds. Entries of earlier releases have
 none. Anybody may have made an entry: another word says nothing, and what becomes of an item never depends on it.
@@ -35,6 +38,7 @@ from enum import StrEnum
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from syncer.core.model import Content, LocalTag, RelPath
 from syncer.core.paths import join, rel_path, split
@@ -114,8 +118,12 @@ class Trash:
         write_origin(folder, origin)
         return entry, folder
 
-    def judge(self, entry: Entry) -> RelPath | None:
+    def judge(self, entry: Entry, *, copied: bool = False) -> RelPath | None:
         """Look at a pending entry's item and act on the rules above.
+
+        Args:
+            entry: Which.
+            copied: The folder may be a copy: its inodes and birth times say nothing.
 
         Returns:
             Where the item went if it was no trash.
@@ -127,11 +135,14 @@ class Trash:
             except FileNotFoundError:
                 self._remove(entry, folder)
                 return None
-            if found.ino == entry.staged_ino:
+            if found.ino == entry.staged_ino and not copied:
                 os.unlink(ITEM, dir_fd=folder)
                 self._remove(entry, folder)
                 return None
-            if entry.expect is None or same_but_ctime(tag_of(found), entry.expect):
+            seen = tag_of(found)
+            if copied and entry.expect is not None:
+                seen = replace(seen, ino=entry.expect.ino, btime_ns=entry.expect.btime_ns)
+            if entry.expect is None or same_but_ctime(seen, entry.expect):
                 return None
             kept = self._give_back(folder, origin_of(folder) or RelPath(ITEM), found.mode)
             self._remove(entry, folder)
@@ -157,6 +168,21 @@ class Trash:
             if back is not None:
                 kept.append(back)
             elif now - entry.made_s > QUIET_S:
+                self._settle(entry)
+        return kept
+
+    def adopt(self) -> list[RelPath]:
+        """Judge and settle what is pending in a folder that was not this root until now: it may be a copy of one.
+
+        Returns:
+            Where items went that were no trash.
+        """
+        kept: list[RelPath] = []
+        for entry in self.entries():
+            back = None if entry.expect is None else self.judge(entry, copied=True)
+            if back is not None:
+                kept.append(back)
+            elif entry.expect is not None:
                 self._settle(entry)
         return kept
 
@@ -211,6 +237,8 @@ class Trash:
             rename_noreplace(entry.name, self._trash, settled, self._trash)
         except FileExistsError:
             return  # two entries of one nanosecond: it is judged again next time, harmless
+        except FileNotFoundError:
+            return  # it was empty, and is gone
 
     def _delete(self, entry: Entry) -> None:
         folder = os.open(entry.name, DIRECTORY_FLAGS, dir_fd=self._trash)

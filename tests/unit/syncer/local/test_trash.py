@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from syncer.cli.session.opening import open_trash
 from syncer.core.model import Kind
 from syncer.errors import LocalChangedError
 from syncer.local.folder.root import LocalDirectory
@@ -20,7 +21,19 @@ from syncer.local.verbs.retention import KEEP_S
 from syncer.local.verbs.trash import Why
 from syncer.local.verbs.trashcan import TrashCan
 from syncer.ports.localvalues import Install, MakeLink, Remove
-from tests.unit.syncer.local.folders import NO_BASE, Elsewhere, P, Place, by_path, done, staged_by, wanted, with_root
+from tests.kit.state import MemoryState
+from tests.unit.syncer.local.folders import (
+    BLOCK,
+    NO_BASE,
+    Elsewhere,
+    P,
+    Place,
+    by_path,
+    done,
+    staged_by,
+    wanted,
+    with_root,
+)
 
 
 class Killed(BaseException):
@@ -171,6 +184,38 @@ def test_an_entry_says_what_it_is_there_for_also_when_it_is_settled(
             assert {kept.settled for kept in found} == {settled}
 
     with_root(place, work)
+
+
+def test_in_a_copied_folder_what_was_expected_is_trash_and_anything_else_comes_back(place: Place) -> None:
+    """A copy has other inodes, one of which may be that of our staged file: what was deleted came back, or was lost."""
+    folder = place.path / ".blocksync/trash"
+
+    def entry(number: int, name: str, data: bytes, *, size: int, staged: str = "0") -> None:
+        made = folder / f"{number}-00000001.deleted"
+        made.mkdir()
+        (made / "item").write_bytes(data)
+        os.utime(made / "item", ns=(5, 5))
+        (made / "origin").symlink_to(name)
+        ino = f"{(made / 'item').stat().st_ino:x}"
+        made.rename(made.with_name(f"{made.name}-1.1.{size:x}.5.{ino if staged == 'item' else staged}"))
+
+    entry(1, "gone", b"gone", size=4)
+    entry(2, "unseen", b"written at the last moment", size=4)
+    entry(3, "lost", b"kept", size=4, staged="item")
+    entry(4, "written", b"other", size=4, staged="item")
+    (folder / "5-00000001.deleted-1.1.1.1.0").mkdir()
+    with open_trash(os.fsencode(place.path), BLOCK, KEEP_S, MemoryState()) as found:
+        assert found.adopt() == [b"unseen", b"written"]
+        assert [each.expect for each in found.entries()] == [None, None]
+        assert found.adopt() == []
+    assert place.visible() == {"unseen": b"written at the last moment", "written": b"other"}
+    assert place.trashed() == [b"gone", b"kept"]
+
+
+def test_an_entry_that_stayed_empty_for_long_ends_no_cycle(place: Place) -> None:
+    (place.path / ".blocksync/trash/5-00000001.deleted-1.1.1.1.0").mkdir()
+    with_root(place, look_again)
+    assert os.listdir(place.path / ".blocksync/trash") == []
 
 
 def test_what_is_not_ours_in_the_trash_folder_is_left_alone(place: Place) -> None:
