@@ -78,15 +78,24 @@ class Changes:
         self._remembering = threading.Lock()
 
     def sync(self) -> None:
-        """Fsync every directory whose entries were changed before this call."""
+        """Fsync every directory whose entries were changed before this call.
+
+        Raises:
+            OSError: One can't be; it and the others that were not are tried again by the next call.
+        """
         with self._remembering:
             waiting, self._unsynced = self._unsynced, {}
-        while waiting:
-            _, descriptor = waiting.popitem()
-            try:
+        try:
+            while waiting:
+                ino, descriptor = next(iter(waiting.items()))
                 os.fsync(descriptor)
-            finally:
+                del waiting[ino]
                 os.close(descriptor)
+        finally:
+            with self._remembering:
+                for ino, descriptor in waiting.items():
+                    if self._unsynced.setdefault(ino, descriptor) != descriptor:
+                        os.close(descriptor)  # changed again meanwhile
 
     def close(self) -> None:
         """Close descriptors without waiting for a disk."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from syncer.core.model import Kind, LocalTag, Meta
 from syncer.errors import LocalChangedError
 from syncer.local.folder import changes as changes_module
 from syncer.local.folder.root import LocalDirectory
-from syncer.ports.localvalues import ChangeMeta, Install, Remove, Rename, settled
+from syncer.ports.localvalues import ChangeMeta, Install, MakeDirectory, Remove, Rename, settled
 from tests.unit.syncer.local.folders import Elsewhere, P, Place, done, staged_by, tag, wanted, with_root
 
 
@@ -185,3 +186,34 @@ def test_metadata_of_a_file_that_its_owner_may_not_read_can_be_changed(tmp_path:
     command = [sys.executable, "-m", "tests.unit.syncer.local.nobodys_modes", tmp_path]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (made.returncode, made.stdout, made.stderr) == (0, "0\n0\n604\n", "")
+
+
+def test_after_a_failed_fsync_the_other_folders_are_fsynced_by_the_next_barrier(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a row is recorded of a rename that the disk has never been asked for, and descriptors are lost."""
+    names = [b"a", b"b", b"c", b"d"]
+    synced: list[int] = []
+    failing = [1]
+
+    def fsync(descriptor: int) -> None:
+        if failing and len(synced) == failing[0]:
+            failing.clear()
+            raise OSError(errno.EIO, "lost")
+        synced.append(os.fstat(descriptor).st_ino)
+
+    async def work(root: LocalDirectory) -> None:
+        opened = len(os.listdir("/proc/self/fd"))
+        for name in names:
+            (place.path / os.fsdecode(name)).mkdir()
+            await done(root, MakeDirectory(path=P(name + b"/new"), meta=Meta(mode=0o755)))
+        with monkeypatch.context() as patched:
+            patched.setattr(changes_module.os, "fsync", fsync)
+            with pytest.raises(OSError, match="lost"):
+                await root.barrier()
+            await done(root, MakeDirectory(path=P(b"a/more"), meta=Meta(mode=0o755)))
+            await root.barrier()
+        assert {(place.path / os.fsdecode(name)).stat().st_ino for name in names} <= set(synced)
+        assert len(os.listdir("/proc/self/fd")) == opened
+
+    with_root(place, work)
