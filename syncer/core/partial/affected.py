@@ -323,14 +323,18 @@ class Affected:
 
     def find(self, path: RelPath) -> Nid | None:
         """The base node at a path; None if there is none."""
-        if path not in self._found:
-            above, name = split(path)
-            parent = self.find(above)
-            rows = self._all.at(parent, name) if parent is not None else ()
+        trail: list[RelPath] = []
+        at = path
+        while at not in self._found:
+            trail.append(at)
+            at, _ = split(at)
+        nid = self._found[at]
+        for each in reversed(trail):
+            rows = self._all.at(nid, split(each)[1]) if nid is not None else ()
             if len(rows) > 1:
-                raise UnboundedError(path)
-            self._found[path] = rows[0].nid if rows else None
-        return self._found[path]
+                raise UnboundedError(each)
+            nid = self._found[each] = rows[0].nid if rows else None
+        return nid
 
     def finish(self) -> AffectedPart:
         """The affected part as it is now.

@@ -100,15 +100,17 @@ class ListingDiff:
         return found
 
     def _number(self, rows: BaseRows, path: RelPath) -> Nid | None:
-        if not path:
-            return ROOT
-        if path not in self._directories:
-            above, name = split(path)
-            parent = self._number(rows, above)
-            found = rows.at(parent, name) if parent is not None else ()
+        trail: list[RelPath] = []
+        at = path
+        while at and at not in self._directories:
+            trail.append(at)
+            at, _ = split(at)
+        nid = self._directories[at] if at else ROOT
+        for each in reversed(trail):
+            found = rows.at(nid, split(each)[1]) if nid is not None else ()
             if len(found) > 1:
-                raise UnboundedError(path)
+                raise UnboundedError(each)
             if len(self._directories) >= _KNOWN_DIRECTORIES:
                 self._directories.clear()
-            self._directories[path] = found[0].nid if found else None
-        return self._directories[path]
+            nid = self._directories[each] = found[0].nid if found else None
+        return nid

@@ -192,9 +192,12 @@ def _is_as_known(look: PartLook, rows: BaseRows, path: RelPath, nid: Nid) -> boo
 
 def _at(rows: BaseRows, path: RelPath) -> Sequence[BaseRow]:
     """The base rows at a path."""
-    above, name = split(path)
-    parents = [row.nid for row in _at(rows, above)] if above else [ROOT]
-    return [row for parent in parents for row in rows.at(parent, name)]
+    found: list[BaseRow] = []
+    parents = [ROOT]
+    for name in path.split(b"/"):
+        found = [row for parent in parents for row in rows.at(parent, name)]
+        parents = [row.nid for row in found]
+    return found
 
 
 def _path(name: str) -> RelPath:

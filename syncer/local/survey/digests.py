@@ -341,12 +341,13 @@ class Surveyor:
         return all(found is None or found == (row.node.meta.xattrs or ()) for row, found in looks)
 
     def _number(self, rows: BaseRows, path: RelPath) -> Nid | None:
-        if not path:
-            return ROOT
-        above, name = split(path)
-        parent = self._number(rows, above)
-        found = rows.at(parent, name) if parent is not None else ()
-        return found[0].nid if len(found) == 1 else None
+        nid = ROOT
+        for name in path.split(b"/") if path else ():
+            found = rows.at(nid, name)
+            if len(found) != 1:
+                return None
+            nid = found[0].nid
+        return nid
 
     def _entries(self, path: RelPath) -> tuple[int, int, list[_Entry]]:
         """A directory's inode, its ctime, and entries by name, without our private folder."""

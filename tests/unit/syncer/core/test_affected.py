@@ -30,7 +30,17 @@ from syncer.remote.serials import SERIALS, Cursor
 from tests import effort
 from tests.kit.rows import MemoryRows
 from tests.simulation.scenario import HISTORIES, Limits, Scenario
-from tests.unit.syncer.core.trees import base_of, essence, file, folder, folder_stat, local_tag, plan_of, wide_tree
+from tests.unit.syncer.core.trees import (
+    base_of,
+    deep_tree,
+    essence,
+    file,
+    folder,
+    folder_stat,
+    local_tag,
+    plan_of,
+    wide_tree,
+)
 
 SINCE = Cursor(identity="life", version=10, modified_us=0).position
 POLICY = Policy(host="pc", utc="T")
@@ -209,6 +219,14 @@ def test_a_torn_base_has_no_affected_part() -> None:
     affected = Affected(MemoryRows({**rows, twin.nid: twin}), SERIALS)
     with pytest.raises(UnboundedError):
         affected.find(RelPath(b"d0/f0"))
+
+
+def test_a_path_of_any_depth_is_found() -> None:
+    rows, path = deep_tree(1100)
+    affected = Affected(MemoryRows(rows), SERIALS)
+    assert affected.find(path) == 1100
+    assert affected.find(RelPath(path + b"/none/none")) is None
+    assert affected.find(RelPath(path[:-2])) == 1099
 
 
 def test_a_folder_whose_files_all_changed_on_the_server_is_read_once() -> None:

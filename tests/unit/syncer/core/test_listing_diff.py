@@ -14,7 +14,7 @@ from syncer.core.model import Kind, Meta, Nid, RelPath, RemoteStat
 from syncer.core.partial.affected import UnboundedError
 from syncer.core.partial.listing_diff import Known, ListingDiff, Numbers
 from tests.kit.rows import MemoryRows
-from tests.unit.syncer.core.trees import wide_tree
+from tests.unit.syncer.core.trees import deep_tree, wide_tree
 
 ROWS = wide_tree(folders=4, files=3)
 BASE = BaseIndex(ROWS.values())
@@ -63,6 +63,16 @@ def test_a_torn_base_has_no_difference() -> None:
     lost = replace(ROWS[nid], nid=Nid(5001), node=replace(ROWS[nid].node, parent=Nid(1)))
     with pytest.raises(UnboundedError):
         ListingDiff(Known(rows=lambda: nullcontext(MemoryRows({lost.nid: lost})))).missing()
+
+
+def test_a_path_of_any_depth_is_told_apart() -> None:
+    rows, path = deep_tree(1100)
+    new = strange(RelPath(path + b"/new"), 7)
+    row = rows[Nid(1100)]
+    assert row.remote is not None
+    last = RemoteStat(path=path, kind=Kind.DIRECTORY, meta=None, tag=row.remote)
+    diff = ListingDiff(Known(rows=lambda: nullcontext(MemoryRows(rows))))
+    assert diff.differing([new, last]) == [new]
 
 
 @given(st.lists(st.integers(0, 5000)), st.sets(st.integers(0, 6000)))

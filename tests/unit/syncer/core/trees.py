@@ -172,6 +172,12 @@ def _of(action: Action) -> tuple[object, ...]:
     return type(action).__name__, *sorted((key, str(value)) for key, value in fields.items())
 
 
+def deep_tree(levels: int) -> tuple[dict[Nid, BaseRow], RelPath]:
+    """Folders in each other, numbered from 1 at the top; the path of the last."""
+    rows = base_of({number: folder("d", parent=number - 1) for number in range(1, levels + 1)}).rows
+    return dict(rows), RelPath(b"/".join([b"d"] * levels))
+
+
 def wide_tree(*, folders: int, files: int) -> dict[Nid, BaseRow]:
     found: dict[Nid, BaseRow] = {}
 

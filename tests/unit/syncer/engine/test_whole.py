@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from syncer.core.model import Move, RelPath
+from syncer.engine.partial.subtree_moves import _at
 from syncer.protocol.pithos.headers import EXTENSION_CHANGES
 from tests.fakes.memory import MemoryClient
+from tests.kit.rows import MemoryRows
+from tests.unit.syncer.core.trees import deep_tree
 from tests.unit.syncer.engine.devices import Crash, Device, assert_at_rest, devices
 
 INSIDE = ["a", "a-b", "ü", "deep/er/file", "deep/er-", "empty/"]
@@ -381,3 +384,9 @@ def test_what_an_arriving_folder_was_told_of_under_watch_is_looked_at(pair: tupl
     assert "list_objects" not in calls
     assert (second.path / "renamed" / "deep" / "er" / "file").exists()
     settle(first, second)
+
+
+def test_a_name_of_any_depth_is_found() -> None:
+    rows, path = deep_tree(1100)
+    assert [row.nid for row in _at(MemoryRows(rows), path)] == [1100]
+    assert _at(MemoryRows(rows), RelPath(path + b"/none/none")) == []

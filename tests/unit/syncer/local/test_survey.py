@@ -154,6 +154,20 @@ def test_only_the_directories_asked_for_are_settled(tree: Path) -> None:
         assert list(found) == [(tree / "a" / "deep").stat().st_ino]
 
 
+def test_a_directory_of_any_depth_is_settled(tmp_path: Path) -> None:
+    deep = Path(tmp_path, *["d"] * 1100)
+    for folder in (*reversed(deep.parents), deep):
+        folder.mkdir(exist_ok=True)
+    try:
+        with surveyor_of(tmp_path) as surveyor:
+            asked = RelPath(os.fsencode(deep.relative_to(tmp_path)))
+            found = surveyor.settled(MemoryRows(rows_of(tmp_path)), [asked], NEVER)
+            assert list(found) == [deep.stat().st_ino]
+            assert None not in found.values()
+    finally:
+        subprocess.run(["rm", "-r", tmp_path / "d"], check=True)  # pytest can't
+
+
 def test_what_lies_in_the_park_is_told(tree: Path) -> None:
     with surveyor_of(tree) as surveyor:
         (tree / os.fsdecode(PARK_FOLDER) / "5-x").write_text("")

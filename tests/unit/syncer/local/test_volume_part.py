@@ -248,6 +248,13 @@ def test_what_does_not_fit_asks_for_everything(found: Journal) -> None:
         part_of(found).where()
 
 
+def test_a_path_of_any_depth_is_told() -> None:
+    inos = range(2000, 900, -1)  # the deepest is met first
+    folders = [row(ino, (ino + 1 if ino < 2000 else 1, b"d"), kind="directory") for ino in inos]
+    part = part_of(journal([*folders, row(900, (901, b"f"))]))
+    assert b"/".join([b"d"] * 1100) + b"/f" in part.where()[1]
+
+
 def test_what_is_parked_asks_for_everything() -> None:
     with pytest.raises(UnboundedError):
         part_of(journal([row(12, (91, b"2-f"))])).where()
