@@ -165,6 +165,28 @@ def test_unlink_forgets_and_linking_again_merges(sync: Sync, pair: tuple[Path, P
     assert content(first) == content(second) == {"kept": b"kept", "new": b"new"}
 
 
+def test_unlink_after_a_cycle_that_was_cut_short_hides_nothing(sync: Sync, pair: tuple[Path, Path]) -> None:
+    first, _ = pair
+    (first / "file").write_bytes(b"x")
+    sync.reconcile(first)
+    (first / ".blocksync/park/2-folder").mkdir()
+    (first / ".blocksync/park/2-folder/mine").write_bytes(b"mine")
+    unseen = first / ".blocksync/trash/1-00000001.replaced-1.1.1.1.0"
+    unseen.mkdir()
+    (unseen / "item").write_bytes(b"written at the last moment")
+    (unseen / "origin").symlink_to("back")
+    old = first / ".blocksync/trash/1-00000002.deleted"
+    old.mkdir()
+    sync("unlink", first)
+    assert str(first / ".blocksync/park/2-folder") in sync.err
+    assert "back: " in sync.err
+    assert (first / "back").read_bytes() == b"written at the last moment"
+    assert old.exists()  # what is in the trash stays
+    sync("link", first, sync.url, sync.opens, sync.token_file)
+    sync.reconcile(first)
+    assert (first / "folder/mine").read_bytes() == b"mine"
+
+
 def test_link_refuses_what_would_mix_shares(sync: Sync, pair: tuple[Path, Path], tmp_path: Path) -> None:
     first, _second = pair
     token = ("--token-file", sync.token_file)

@@ -150,8 +150,8 @@ class Trash:
         finally:
             os.close(folder)
 
-    def review(self) -> list[RelPath]:
-        """Judge every pending entry, settle the quiet ones, delete settled ones past their retention.
+    def review(self, *, expire: bool = True) -> list[RelPath]:
+        """Judge every pending entry, settle the quiet ones, delete settled ones past their retention if `expire`.
 
         Returns:
             Where items went that were no trash.
@@ -161,7 +161,7 @@ class Trash:
         kept: list[RelPath] = []
         for entry in self.entries():
             if entry.expect is None:
-                if is_over(entry.made_s):
+                if expire and is_over(entry.made_s):
                     self._delete(entry)
                 continue
             back = self.judge(entry)
