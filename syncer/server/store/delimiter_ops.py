@@ -20,9 +20,9 @@ from syncer.server.catalogue.containers import existing
 from syncer.server.catalogue.orders import DeleteOrder, Place, Transfer, TransferOrder
 from syncer.server.errors import BadRequest, NotFound, TooLarge
 
-MAX_OBJECTS: Final = 4096
-"""Below one that is moved or copied. All other writes wait meanwhile: half a second, or up to three with as long
-metadata as there may be (2 cores at a load of 9). A guarded move (`subtree_move`) is many times as fast, and has a
+MAX_OBJECTS: Final = 10_000
+"""Below one that is moved or copied. All other writes wait meanwhile: for 4096 half a second, or up to three with as
+long metadata as there may be (2 cores at a load of 9). A guarded move (`subtree_move`) is many times as fast, and has a
 bound of its own."""
 
 Act = Callable[[Place, Place, TransferOrder], ObjectState]
